@@ -186,7 +186,7 @@ constexpr std::array kPlanChoices = {
                [](const Plan& plan) { return std::to_string(plan.bucket_bytes); }},
     PlanChoice{"order",
                [](Plan& plan, std::string_view, const std::string& value) {
-                 const program::Mesh checked(ParallelConfig{}, value);
+                 program::Mesh::require_valid(ParallelConfig{}, value);
                  plan.rank_order = value;
                },
                [](const Plan& plan) { return plan.rank_order; }},

@@ -269,7 +269,7 @@ void validate(const Constraints& constraints, int num_ranks) {
                     constraints.vpp ? " / vpp" : ", or pp * vpp with vpp fixed as well"));
   check_divided(constraints, num_ranks);
   if (constraints.rank_order)
-    const program::Mesh mesh(ParallelConfig{}, *constraints.rank_order);  // checks the order
+    program::Mesh::require_valid(ParallelConfig{}, *constraints.rank_order);
 }
 
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,

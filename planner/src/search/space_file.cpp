@@ -71,7 +71,7 @@ void check_space(const Space& space, const std::string& file) {
     require(kind != program::ScheduleKind::Custom, "schedules",
             "\"custom\" comes from --schedule-file; leave it out");
   for (const std::string& order : space.rank_orders)
-    const program::Mesh mesh(program::ParallelConfig{}, order);  // checks it
+    program::Mesh::require_valid(program::ParallelConfig{}, order);
 }
 
 }  // namespace

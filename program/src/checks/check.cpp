@@ -175,7 +175,7 @@ class Checker {
   /// Mesh owns the rules of rank order and expert grid.
   void mesh() {
     try {
-      const Mesh checked(parallel_, plan_.rank_order);
+      Mesh::require_valid(parallel_, plan_.rank_order);
     } catch (const ConfigError& error) {
       fail("mesh", error.what());
     }

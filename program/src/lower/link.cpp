@@ -18,9 +18,11 @@ constexpr int kNone = -1;
 /// Who last wrote these bytes, and who has read them since: the last one on each lane.
 class Access {
  public:
-  Access() = default;
-  Access(int writer, std::size_t lane) : writer_(writer), lane_(lane) {}
-
+  void write(int writer, std::size_t lane) {
+    writer_ = writer;
+    lane_ = lane;
+    lanes_read_ = 0;
+  }
   void add_reader(int reader, std::size_t lane) {
     readers_[lane] = reader;
     lanes_read_ |= 1U << lane;
@@ -66,26 +68,31 @@ class ByteMap {
     }
   }
 
-  /// Visits what the bytes were accessed by, whose place `by` takes.
+  /// Visits what the bytes were accessed by, whose place an instance takes.
   template <class Visit>
-  void write(std::int64_t begin, std::int64_t end, const Access& by, Visit visit_access) {
+  void write(std::int64_t begin, std::int64_t end, int writer, std::size_t lane,
+             Visit visit_access) {
     if (begin >= end) return;
     std::size_t first = at_or_behind(begin);
     if (is_segment(first, begin, end)) {
       visit_access(access(first));
-      access(first) = by;
+      access(first).write(writer, lane);
       return;
     }
     first = split(first, begin);
     const std::size_t behind = split(at_or_behind(end), end);
-    if (first == behind) return insert(first, begin, end, by);
+    if (first == behind) {
+      insert(first, begin, end, {});
+      access(first).write(writer, lane);
+      return;
+    }
     for (std::size_t i = first; i < behind; ++i) {
       visit_access(access(i));
       if (i > first) free_.push_back(segments_[i].access);
     }
     segments_[first].begin = begin;
     segments_[first].end = end;
-    access(first) = by;
+    access(first).write(writer, lane);
     segments_.erase(place(first + 1), place(behind));
   }
 
@@ -207,9 +214,8 @@ void link(Program& program) {
         access.each_writer(wait_for);
         access.add_reader(index, lane);
       });
-    const Access own(index, lane);
     for (const Address& write : touched.writes)
-      bytes_of(write).write(write.offset, write.offset + write.bytes, own,
+      bytes_of(write).write(write.offset, write.offset + write.bytes, index, lane,
                             [&](const Access& access) {
                               access.each_writer(wait_for);
                               access.each_reader(wait_for);  // also of itself, on its own lane

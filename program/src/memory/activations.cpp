@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.hpp"
@@ -32,6 +33,39 @@ struct Buffer {
 bool is_arriving(Keep keep) {
   return keep == Keep::Arriving || keep == Keep::ArrivingGradient;
 }
+
+/// Has `more` of everything at least as many as `less`?
+bool covers(const std::vector<KeptCounts>& more, const std::vector<KeptCounts>& less) {
+  for (std::size_t chunk = 0; chunk < less.size(); ++chunk)
+    for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
+      if (more[chunk][keep] < less[chunk][keep]) return false;
+  return true;
+}
+
+/// Of which none covers another.
+class Fullest {
+ public:
+  void add(const std::vector<KeptCounts>& counts) {
+    if (!seen_.insert(counts).second) return;  // as most tasks of a long schedule
+    if (std::ranges::any_of(all_, [&](const auto& other) { return covers(other, counts); })) return;
+    std::erase_if(all_, [&](const auto& other) { return covers(counts, other); });
+    all_.push_back(counts);
+  }
+  std::vector<std::vector<KeptCounts>> take() { return std::move(all_); }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const std::vector<KeptCounts>& counts) const {
+      std::size_t hash = 0;
+      for (const KeptCounts& chunk : counts)
+        for (const int count : chunk) hash = hash * kFactor + static_cast<std::size_t>(count);
+      return hash;
+    }
+    static constexpr std::size_t kFactor = 0x9e3779b97f4a7c15;
+  };
+  std::unordered_set<std::vector<KeptCounts>, Hash> seen_;
+  std::vector<std::vector<KeptCounts>> all_;
+};
 
 // Free places below the highest that is taken.
 class Holes {
@@ -285,11 +319,39 @@ class Planner {
     for (const TaskMemory& task : by_task(per_chunk)) most = std::max(most, task.during);
     return most;
   }
-  /// `bytes` is what lives at once, `places` are not filled in.
-  ActivationPlan estimate(const std::vector<KeptBytes>& per_chunk) {
-    plan_.bytes = most_bytes(per_chunk);
+
+  std::vector<std::vector<KeptCounts>> fullest_tasks() {
+    Fullest fullest;
+    KeptBytes one;
+    one.fill(1);
+    const std::vector<KeptBytes> per_chunk(at(schedule_.num_chunks), one);
+    const std::size_t tasks = schedule_.tasks[at(stage_)].size();
+    struct Kept {
+      std::size_t chunk = 0, keep = 0;
+      int next_begins = -1, next_ends = -1;  // of those that begin, or end, with the same task
+    };
+    std::vector<Kept> kept;
+    std::vector<int> begins(tasks, -1), ends(tasks, -1);  // the first of each task
+    each_buffer(per_chunk, [&](const Buffer& buffer) {
+      int& first = begins[at(buffer.first)];
+      int& last = ends[at(buffer.last)];
+      kept.push_back({at(buffer.chunk), static_cast<std::size_t>(buffer.keep), first, last});
+      first = last = static_cast<int>(kept.size()) - 1;
+    });
+    std::vector<KeptCounts> alive(per_chunk.size(), KeptCounts{});
+    for (std::size_t task = 0; task < tasks; ++task) {
+      for (int i = begins[task]; i >= 0; i = kept[at(i)].next_begins)
+        ++alive[kept[at(i)].chunk][kept[at(i)].keep];
+      if (begins[task] >= 0) fullest.add(alive);
+      for (int i = ends[task]; i >= 0; i = kept[at(i)].next_ends)
+        --alive[kept[at(i)].chunk][kept[at(i)].keep];
+    }
+    return fullest.take();
+  }
+
+  StageSlots slots() {
     count_slots();
-    return std::move(plan_);
+    return {plan_.boundary, plan_.transient_slots};
   }
 
   std::vector<TaskMemory> by_task(const std::vector<KeptBytes>& per_chunk) {
@@ -465,14 +527,13 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
       .run(per_chunk);
 }
 
-ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                    const std::vector<KeptBytes>& per_chunk) {
-  return Planner(schedule, stage, num_microbatches, true).estimate(per_chunk);
+std::vector<std::vector<KeptCounts>> fullest_tasks(const Schedule& schedule, int stage,
+                                                   int num_microbatches) {
+  return Planner(schedule, stage, num_microbatches, true).fullest_tasks();
 }
 
-std::int64_t most_kept_bytes(const Schedule& schedule, int stage, int num_microbatches,
-                             const std::vector<KeptBytes>& per_chunk) {
-  return Planner(schedule, stage, num_microbatches, true).most_bytes(per_chunk);
+StageSlots stage_slots(const Schedule& schedule, int stage, int num_microbatches) {
+  return Planner(schedule, stage, num_microbatches, true).slots();
 }
 
 std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,

@@ -18,23 +18,22 @@ namespace {
 constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxisNames = {
     {{Axis::Tp, "tp"}, {Axis::Cp, "cp"}, {Axis::Ep, "ep"}, {Axis::Dp, "dp"}, {Axis::Pp, "pp"}}};
 
-std::vector<Axis> parse_order(const std::string& order) {
-  std::vector<Axis> axes;
-  axes.reserve(kAxisNames.size());
-  std::size_t begin = 0;
-  while (begin <= order.size()) {
+using AxisOrder = std::array<Axis, kAxisNames.size()>;
+
+AxisOrder parse_order(const std::string& order) {
+  AxisOrder axes{};
+  std::size_t count = 0, begin = 0;
+  while (begin <= order.size() && count < axes.size()) {
     const std::size_t end = std::min(order.find('-', begin), order.size());
     const std::string_view name = std::string_view(order).substr(begin, end - begin);
     const auto found =
         std::ranges::find(kAxisNames, name, &std::pair<Axis, std::string_view>::second);
-    if (found == kAxisNames.end() || std::ranges::find(axes, found->first) != axes.end()) {
-      axes.clear();
-      break;
-    }
-    axes.push_back(found->first);
+    const auto known = axes.begin() + static_cast<std::ptrdiff_t>(count);
+    if (found == kAxisNames.end() || std::find(axes.begin(), known, found->first) != known) break;
+    axes[count++] = found->first;
     begin = end + 1;
   }
-  if (axes.size() != kAxisNames.size())
+  if (count != axes.size() || begin <= order.size())
     throw ConfigError(
         fmt::format("rank order '{}' must name each of tp, cp, ep, dp, pp once, innermost first; "
                     "for example '{}'",
@@ -135,11 +134,8 @@ bool on_expert_grid(Group group) {
 
 }  // namespace
 
-Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies,
-           int zero_shard_group)
-    : config_(config), kv_copies_(kv_copies), zero_shard_group_(zero_shard_group) {
-  const std::vector<Axis> axes = parse_order(order);
-  require_invariant(kv_copies >= 1, "a head is held by some rank");
+void Mesh::require_valid(const ParallelConfig& config, const std::string& order) {
+  parse_order(order);
   const std::array<std::pair<const char*, int>, 7> degrees = {{{"tp", config.tp},
                                                                {"cp", config.cp},
                                                                {"pp", config.pp},
@@ -168,6 +164,14 @@ Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies
         etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
                  : nearest_divisor(stage_ranks, config.etp)));
   }
+}
+
+Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies,
+           int zero_shard_group)
+    : config_(config), kv_copies_(kv_copies), zero_shard_group_(zero_shard_group) {
+  require_valid(config, order);
+  require_invariant(kv_copies >= 1, "a head is held by some rank");
+  const AxisOrder axes = parse_order(order);
   dense_.reserve(axes.size());
   expert_.reserve(axes.size());
   int dense_stride = 1, expert_stride = 1;

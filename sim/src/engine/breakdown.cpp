@@ -95,14 +95,23 @@ SpanKind kind_of(const Span& span, const program::ParallelConfig& parallel) {
 void RankSpans::add(const SpanKind& kind, double start, double end, double ready,
                     bool of_pipeline) {
   last_end_ = std::max(last_end_, end);
+  if (!kind.communicates && of_pipeline) {
+    pipeline_begin_ = std::min(pipeline_begin_, start);
+    pipeline_end_ = std::max(pipeline_end_, end);
+  }
+  const bool goes_on = !kind.communicates && last_computation_ < pieces_.size() &&
+                       pieces_[last_computation_].end == start &&
+                       pieces_[last_computation_].category == kind.category;
+  if (goes_on) {  // what computes on looks like one piece
+    pieces_[last_computation_].end = end;
+    return;
+  }
+  if (!kind.communicates) last_computation_ = pieces_.size();
   pieces_.push_back({.start = start,
                      .end = end,
                      .ready = ready,
                      .category = kind.category,
                      .computes = !kind.communicates});
-  if (kind.communicates || !of_pipeline) return;
-  pipeline_begin_ = std::min(pipeline_begin_, start);
-  pipeline_end_ = std::max(pipeline_end_, end);
 }
 
 /// In stages that do the same two may end at once but for rounding: then their categories decide.

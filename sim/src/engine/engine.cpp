@@ -4,15 +4,15 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
-#include <map>
 #include <optional>
-#include <tuple>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "engine/layer_passes.hpp"
 #include "engine/player.hpp"
 #include "program/cost/cost.hpp"
+#include "program/operation_numbers.hpp"
 #include "program/schedule/generators.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/prices/pricing.hpp"
@@ -98,27 +98,25 @@ class LastStep {
       const Program& program = program_of(r);
       const SimulatedRank& rank = play_.ranks[r];
       const bool pipeline = mesh_.config().pp > 1;
-      std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation that is no pass
+      const program::OperationNumbers numbers(program);
+      std::vector<std::optional<SpanKind>> kinds(at(numbers.count()));  // by operation
       RankSpans spans;
       spans.reserve(program.instances.size());
       for (std::size_t i = 0; i < program.instances.size(); ++i) {
         const program::OperationInstance& instance = program.instances[i];
-        const auto& ref = instance.operation;
-        if (ref.pass) {
+        if (instance.operation.pass) {
           const Work& work = play_.works[at(rank.target[i])];
           for (const LayerPass::Piece& piece : play_.passes[at(*work.pass)].pieces)
             spans.add(piece.kind, start(r, i) + piece.start, start(r, i) + piece.end,
                       start(r, i) + piece.start, pipeline);
           continue;
         }
-        const auto [kind, fresh] =
-            kinds.try_emplace({ref.block.value_or(-1), ref.backward, ref.index});
-        if (fresh)
-          kind->second =
-              kind_of(program::make_span(program, instance, mesh_, rank.rank), mesh_.config());
+        std::optional<SpanKind>& kind = kinds[at(numbers.of(instance.operation))];
+        if (!kind)
+          kind = kind_of(program::make_span(program, instance, mesh_, rank.rank), mesh_.config());
         const int target = rank.target[i];
-        const bool waits = kind->second.crosses_stages && target < 0;
-        spans.add(kind->second, start(r, i), end(r, i), waits ? ready[at(~target)] : start(r, i),
+        const bool waits = kind->crosses_stages && target < 0;
+        spans.add(*kind, start(r, i), end(r, i), waits ? ready[at(~target)] : start(r, i),
                   pipeline && instance.microbatch.has_value());
       }
       const double last = spans.last_end();

@@ -250,7 +250,8 @@ class WorldBuilder {
     const Program& program = programs_[at(play_.ranks[at(index)].stage)];
     prices_.push_back(price_program(program, rank_of(index), mesh_, cluster_));
     const ProgramPrices& prices = prices_.back();
-    std::map<std::pair<const Price*, bool>, int> known;
+    constexpr int kUnknown = -1;
+    std::vector<int> known(2 * prices.distinct.size(), kUnknown);  // works by price and lane
     std::vector<int>& target = play_.ranks[at(index)].target;
     target.reserve(program.instances.size());
     next_.clear();
@@ -268,9 +269,9 @@ class WorldBuilder {
         const bool host = operation.lane == program::Lane::Host ||
                           operation.lane == program::Lane::FromHost ||
                           operation.lane == program::Lane::ToHost;
-        const auto [entry, fresh] = known.try_emplace(std::pair(&price, host));
-        if (fresh) {
-          entry->second = static_cast<int>(play_.works.size());
+        int& work = known[2 * at(prices.of_instance[i]) + (host ? 1 : 0)];
+        if (work == kUnknown) {
+          work = static_cast<int>(play_.works.size());
           play_.works.push_back(
               collective != nullptr
                   ? Work{price.seconds,
@@ -280,7 +281,7 @@ class WorldBuilder {
                              std::span(&member, 1))}
                   : Work{price.seconds, work_usages(index, price, host)});
         }
-        target.push_back(entry->second);
+        target.push_back(work);
       }
     }
   }

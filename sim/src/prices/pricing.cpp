@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <vector>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "prices/offload.hpp"
 #include "prices/operator_table.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/model_flops.hpp"
 #include "program/cost/step_cost.hpp"
+#include "program/operation_numbers.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -43,7 +45,13 @@ Price price_with(const OperatorTable& table, const Program& program,
 class ProgramPricer {
  public:
   ProgramPricer(const Program& program, int rank, const program::Mesh& mesh, const Cluster& cluster)
-      : program_(program), rank_(rank), mesh_(mesh), cluster_(cluster), table_(cluster) {}
+      : program_(program),
+        rank_(rank),
+        mesh_(mesh),
+        cluster_(cluster),
+        table_(cluster),
+        numbers_(program),
+        known_(2 * at(numbers_.count()), kUnknown) {}
 
   ProgramPrices run() {
     prices_.of_instance.reserve(program_.instances.size());
@@ -55,13 +63,12 @@ class ProgramPricer {
  private:
   /// @returns an index into the distinct prices
   int price_of(const OperationInstance& instance) {
-    const auto& ref = instance.operation;
     // Weight gradients that accumulate read what they write: another price for the same operation.
-    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.pass, ref.index,
-                         instance.accumulate);
-    const auto [entry, fresh] = known_.try_emplace(key, static_cast<int>(prices_.distinct.size()));
-    if (fresh) prices_.distinct.push_back(compute(instance));
-    return entry->second;
+    int& known = known_[2 * at(numbers_.of(instance.operation)) + (instance.accumulate ? 1 : 0)];
+    if (known != kUnknown) return known;
+    known = static_cast<int>(prices_.distinct.size());
+    prices_.distinct.push_back(compute(instance));
+    return known;
   }
 
   Price compute(const OperationInstance& instance) {
@@ -87,7 +94,9 @@ class ProgramPricer {
   const Cluster& cluster_;
   OperatorTable table_;
   ProgramPrices prices_;
-  std::map<std::tuple<int, bool, bool, int, bool>, int> known_;
+  program::OperationNumbers numbers_;
+  static constexpr int kUnknown = -1;
+  std::vector<int> known_;  // into the distinct prices, by operation
   std::map<program::Group, GroupPlacement> placements_;
 };
 

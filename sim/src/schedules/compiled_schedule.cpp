@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <map>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -209,17 +210,18 @@ std::optional<int> CompiledSchedule::received_by(int stage, const Task& task) co
 }
 
 CompiledSchedule::StageLoads CompiledSchedule::compile_stage(int stage) const {
-  const std::vector<program::KeptBytes> nothing(at(schedule_.num_chunks));
-  const program::ActivationPlan plan =
-      program::estimate_activations(schedule_, stage, num_microbatches_, nothing);
+  const program::StageSlots slots = program::stage_slots(schedule_, stage, num_microbatches_);
   StageLoads loads;
-  loads.boundary_slots = std::max(1, plan.boundary.total());
-  loads.transient_slots = plan.transient_slots;
+  loads.boundary_slots = std::max(1, slots.boundary.total());
+  loads.transient_slots = slots.transient;
   // On one stage, and in a V, a chunk's output is kept from the task of the chunk before.
   const bool hands_over =
       schedule_.num_chunks > 1 &&
       (schedule_.num_stages() == 1 || schedule_.placement == program::ChunkPlacement::V);
-  if (mix_ != TaskMix::Full || hands_over) return loads;
+  if (mix_ != TaskMix::Full || hands_over) {
+    loads.counts = program::fullest_tasks(schedule_, stage, num_microbatches_);
+    return loads;
+  }
   Load load{.live = std::vector<int>(at(schedule_.num_chunks), 0)};
   const auto& tasks = schedule_.tasks[at(stage)];
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -243,7 +245,7 @@ StageActivations CompiledSchedule::activations(int stage,
                                                std::span<const program::KeptBytes> per_chunk,
                                                int num_microbatches) {
   if (!loads_[at(stage)]) loads_[at(stage)] = compile_stage(stage);
-  StageLoads& loads = *loads_[at(stage)];
+  const StageLoads& loads = *loads_[at(stage)];
   StageActivations result{.boundary_slots = loads.boundary_slots,
                           .transient_slots = loads.transient_slots};
   const auto bytes = [&](int chunk, program::Keep keep) {
@@ -262,14 +264,13 @@ StageActivations CompiledSchedule::activations(int stage,
              (bytes(c, program::Keep::UntilInputGrad) + bytes(c, program::Keep::UntilWeightGrad));
     result.bytes = std::max(result.bytes, sum);
   }
-  if (!loads.fullest.empty()) return result;
-  std::vector<std::int64_t> key;
-  for (const program::KeptBytes& kept : per_chunk) key.insert(key.end(), kept.begin(), kept.end());
-  const auto [entry, fresh] = loads.known.try_emplace(std::move(key), 0.0);
-  if (fresh)
-    entry->second = static_cast<double>(program::most_kept_bytes(
-        schedule_, stage, num_microbatches_, {per_chunk.begin(), per_chunk.end()}));
-  result.bytes = entry->second;
+  for (const std::vector<program::KeptCounts>& counts : loads.counts) {
+    std::int64_t sum = 0;
+    for (std::size_t c = 0; c < counts.size(); ++c)
+      for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
+        sum += counts[c][keep] * per_chunk[c][keep];
+    result.bytes = std::max(result.bytes, static_cast<double>(sum));
+  }
   return result;
 }
 

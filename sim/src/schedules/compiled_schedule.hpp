@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,7 +35,7 @@ class CompiledSchedule {
   /// solve_tasks without `begin`. `out` is overwritten; its memory is used again.
   void solve(const SolverInput& input, SolverOutput& out);
 
-  /// estimate_activations, without walking the tasks again where every backward is whole.
+  /// The most that a stage keeps at once.
   /// @param per_chunk  bytes that each chunk of the stage keeps of a micro-batch
   /// @param num_microbatches  that the schedule stands for: a chunk that keeps all of this one's
   /// (GPipe) keeps as many
@@ -65,7 +64,8 @@ class CompiledSchedule {
     std::vector<Load> fullest;  // none holds less than another of everything
     int boundary_slots = 1;
     int transient_slots = 1;
-    std::map<std::vector<std::int64_t>, double> known;  // bytes by what the chunks keep
+    std::vector<std::vector<program::KeptCounts>> counts;  // instead, where a chunk keeps what
+                                                           // another made, or gradients are split
   };
 
   bool runs_alone(const SolverInput& input) const;

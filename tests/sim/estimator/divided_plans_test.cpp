@@ -136,7 +136,7 @@ std::vector<program::Plan> frozen_plans() {
 }
 
 /// Memory of the largest stage. What micro-batches keep is counted without the gaps between them,
-/// as the search does (program::estimate_activations).
+/// as the search does (program::fullest_tasks).
 double planned_bytes(const program::Plan& plan, const Cluster& cluster) {
   double most = 0;
   for (const program::Program& stage : program::lower_all(plan)) {
@@ -147,11 +147,12 @@ double planned_bytes(const program::Plan& plan, const Cluster& cluster) {
         keeps[static_cast<std::size_t>(stage.layers[i].chunk)].add(bytes_of(static_cast<int>(i)));
       std::vector<program::KeptBytes> kept;
       for (const program::ChunkKeeps& chunk : keeps) kept.push_back(chunk.bytes());
+      std::int64_t most_kept = 0;
+      for (const auto& task : program::kept_by_task(program::schedule_of(plan), stage.role.stage,
+                                                    plan.num_microbatches(), kept))
+        most_kept = std::max(most_kept, task.during);
       memory.activations += static_cast<double>(
-          program::estimate_activations(program::schedule_of(plan), stage.role.stage,
-                                        plan.num_microbatches(), kept)
-              .bytes -
-          stage.memory.regions[static_cast<std::size_t>(region)].bytes());
+          most_kept - stage.memory.regions[static_cast<std::size_t>(region)].bytes());
     };
     without_gaps(program::Region::Saved,
                  [&](int layer) { return program::resident_bytes(stage, layer); });

@@ -77,14 +77,20 @@ TEST_CASE("A compiled schedule keeps what the activations of its schedule say",
     const auto schedule =
         program::make_schedule(shape.kind, shape.pp, shape.microbatches, shape.vpp);
     CompiledSchedule compiled(schedule);
-    const std::vector<program::KeptBytes> kept(static_cast<std::size_t>(shape.vpp),
-                                               program::KeptBytes{4096, 1024, 0});
+    std::vector<program::KeptBytes> kept;
+    for (int chunk = 0; chunk < shape.vpp; ++chunk)
+      kept.push_back({4096 + 512 * chunk, 1024, 3072, 256, 2048, 768 * chunk});
     for (int stage = 0; stage < shape.pp; ++stage) {
       INFO("schedule " << static_cast<int>(shape.kind) << " stage " << stage);
-      const auto plan =
-          program::estimate_activations(schedule, stage, compiled.num_microbatches(), kept);
-      const StageActivations found = compiled.activations(stage, kept, compiled.num_microbatches());
-      CHECK(found.bytes == static_cast<double>(plan.bytes));
+      const int microbatches = compiled.num_microbatches();
+      std::vector<program::ChunkKeeps> layers(kept.size());
+      for (std::size_t chunk = 0; chunk < kept.size(); ++chunk) layers[chunk].add(kept[chunk]);
+      const auto plan = program::plan_activations(schedule, stage, microbatches, layers);
+      std::int64_t most = 0;
+      for (const auto& task : program::kept_by_task(schedule, stage, microbatches, kept))
+        most = std::max(most, task.during);
+      const StageActivations found = compiled.activations(stage, kept, microbatches);
+      CHECK(found.bytes == static_cast<double>(most));
       CHECK(found.boundary_slots == std::max(1, plan.boundary.total()));
       CHECK(found.transient_slots == plan.transient_slots);
     }

@@ -2,6 +2,7 @@
 // the addresses, and for the estimator, which needs the sum.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "program/program.hpp"
@@ -55,15 +56,21 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
                                 const std::vector<ChunkKeeps>& per_chunk, bool training = true,
                                 std::vector<bool> has_backward = {});
 
-/// An ActivationPlan without places, in time linear in the tasks: `bytes` is the most that lives at
-/// once, which no placement undercuts, and which the one above reaches where every backward is
-/// whole and a rank has one chunk. The search prices thousands of schedules of hundreds of
-/// micro-batches.
-ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                    const std::vector<KeptBytes>& per_chunk);
-/// Its `bytes` alone.
-std::int64_t most_kept_bytes(const Schedule& schedule, int stage, int num_microbatches,
-                             const std::vector<KeptBytes>& per_chunk);
+/// Micro-batches of which a chunk keeps something at once, by Keep.
+using KeptCounts = std::array<int, kNumKeeps>;
+
+/// What the fullest tasks of a stage keep, by chunk: whatever it is that chunks keep of a
+/// micro-batch, the most bytes that live at once (kept_by_task) live in one of them. No placement
+/// undercuts them, and plan_activations reaches them where every backward is whole and a rank has
+/// one chunk. @returns such that none has less than another everywhere
+std::vector<std::vector<KeptCounts>> fullest_tasks(const Schedule& schedule, int stage,
+                                                   int num_microbatches);
+
+struct StageSlots {
+  BoundarySlots boundary;
+  int transient = 1;  // two where a forward and a backward overlap
+};
+StageSlots stage_slots(const Schedule& schedule, int stage, int num_microbatches);
 
 /// What a stage keeps: bytes that live while a task runs, and from its end until the next begins.
 struct TaskMemory {
@@ -71,8 +78,7 @@ struct TaskMemory {
   std::int64_t after = 0;
 };
 
-/// @returns in the order of the stage's tasks; the most of `during` is estimate_activations'
-/// `bytes`
+/// @returns in the order of the stage's tasks
 std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,
                                      const std::vector<KeptBytes>& per_chunk);
 

@@ -49,14 +49,16 @@ enum class Group {
 /// replaced by etp, ep, edp: so experts sit in the stage of their layers whatever the order.
 class Mesh {
  public:
-  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
-  /// less than 1, or if etp * ep does not divide tp * cp * dp
+  /// @throws ConfigError as require_valid
   /// @param kv_copies  adjacent tp ranks that hold the same key/value heads; divides tp
   /// @param zero_shard_group  ranks that share one copy of what ZeRO shards; 0 = all of dp * cp
   explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder,
                 int kv_copies = 1, int zero_shard_group = 0);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
+  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
+  /// less than 1, or if etp * ep does not divide tp * cp * dp
+  static void require_valid(const ParallelConfig& config, const std::string& order);
 
   const ParallelConfig& config() const { return config_; }
   int kv_copies() const { return kv_copies_; }

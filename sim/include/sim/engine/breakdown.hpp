@@ -91,6 +91,7 @@ class RankSpans {
   Category category_at(double time, const std::vector<const Piece*>& active) const;
 
   std::vector<Piece> pieces_;
+  std::size_t last_computation_ = std::numeric_limits<std::size_t>::max();  // of `pieces_`
   double pipeline_begin_ = std::numeric_limits<double>::infinity();
   double pipeline_end_ = -std::numeric_limits<double>::infinity();
   double last_end_ = 0;
