@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "core/units.hpp"
@@ -37,6 +38,7 @@ class LanePlayer final : public Player {
     std::array<double, 2> finished{};  // when a step was over, by parity
     std::array<int, 2> left{};         // instances of a step that are not done, by parity
     double timer = -1;                 // of the earliest timer that is set
+    double waited = -1;                // until when the first step last waited for it
   };
 
   const std::vector<int>& order(int rank, int lane) const {
@@ -110,6 +112,7 @@ class LanePlayer final : public Player {
     }
     const double when = issue_time(rank, instance, step);
     if (when <= now_) return true;
+    if (step == 0) host.waited = std::max(host.waited, when);
     if (host.timer <= now_ || when < host.timer) {
       host.timer = when;
       set_timer(rank, when);
@@ -137,6 +140,93 @@ class LanePlayer final : public Player {
     host.finished[at(state.step & 1)] = now_;
     finish_step(rank, state.step);
     return kAllLanes;
+  }
+
+  // ------------------------------------------------------------ the second step
+
+  bool is_as_in_first_step(double later) const override {
+    const FirstStep first{
+        .later = later, .now = now_ - later, .rounding = kRounding * end_of_first_step()};
+    double begin = now_;  // of what is in progress
+    for (int rank = 0; rank < static_cast<int>(hosts_.size()); ++rank) {
+      if (!is_issued_as(first, rank)) return false;
+      for (int lane = 0; lane < program::kNumLanes; ++lane)
+        if (!order(rank, lane).empty() && !is_lane_as(first, rank, lane, begin)) return false;
+    }
+    if (begin < end_of_first_step()) return false;
+    for (int rank = 0; rank < static_cast<int>(hosts_.size()); ++rank)
+      for (int lane = 0; lane < program::kNumLanes; ++lane)
+        if (!was_beside_as(first, rank, lane, begin)) return false;
+    return true;
+  }
+
+  static constexpr double kRounding = 1e-10;  // of a step
+  struct FirstStep {
+    double later = 0;  // the second one is, seconds
+    double now = 0;    // this instant there
+    double rounding = 0;
+    bool is_past(double time) const { return time <= now + rounding; }
+    bool is_same(double time, double second) const {
+      return std::abs(second - later - time) <= rounding;
+    }
+  };
+
+  /// What is issued earlier than in the first step changes nothing where that does not wait for it.
+  bool is_issued_as(const FirstStep& first, int rank) const {
+    const HostState& host = hosts_[at(rank)];
+    if (host.issue_seconds == 0) return true;
+    if (host.step_begun != 1 || host.begin[1] > first.later + first.rounding) return false;
+    return first.is_same(0, host.begin[1]) || first.is_past(host.waited);
+  }
+
+  /// When what an instance is, or is part of, began.
+  double begin_in(int step, int rank, int instance) const {
+    if (target(rank, instance) >= 0) return start_in(step, rank, instance);
+    const Meeting& meeting = play_.meetings[at(~target(rank, instance))];
+    double last = 0;
+    for (int m = 0; m < meeting.num_members; ++m) {
+      const Member& member = play_.members[meeting.members_begin + at(m)];
+      last = std::max(last, start_in(step, member.rank, member.instance));
+    }
+    return last;
+  }
+
+  /// @param begin  of what is in progress on the lanes so far; becomes that of these and this one
+  bool is_lane_as(const FirstStep& first, int rank, int lane, double& begin) const {
+    const LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
+    const std::vector<int>& instances = order(rank, lane);
+    if (state.step != 1) return false;
+    if (state.next > 0 && !first.is_past(end_in(0, rank, instances[at(state.next - 1)])))
+      return false;
+    if (state.next == static_cast<int>(instances.size())) return true;
+    const int head = instances[at(state.next)];
+    if (first.is_past(end_in(0, rank, head)) ||
+        first.is_past(start_in(0, rank, head)) != state.busy)
+      return false;
+    if (!state.busy) return true;
+    const int meeting = ~target(rank, head);
+    const bool waits = meeting >= 0 && !all_arrived(activity_of(meeting, /*step=*/1));
+    const double before = begin_in(0, rank, head);
+    if (waits) return !first.is_past(before);
+    const double own = begin_in(1, rank, head);
+    begin = std::min(begin, own);
+    return first.is_same(before, own);
+  }
+
+  /// Since then, has the lane run what it ran in the first step, when it ran it there?
+  bool was_beside_as(const FirstStep& first, int rank, int lane, double since) const {
+    const LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
+    for (int i = state.next; i-- > 0;) {
+      const int instance = order(rank, lane)[at(i)];
+      const double end = end_in(1, rank, instance);
+      if (end < since - first.rounding) return true;
+      if (!first.is_same(end_in(0, rank, instance), end)) return false;
+      const double begin = begin_in(1, rank, instance), before = begin_in(0, rank, instance);
+      if (begin > since ? !first.is_same(before, begin)
+                        : before > since - first.later + first.rounding)
+        return false;
+    }
+    return true;
   }
 
   std::string stuck(int rank) const override {

@@ -47,6 +47,10 @@ class Player {
   virtual LaneMask part_done(int rank, int instance, int activity) = 0;
   /// Words for a rank that cannot proceed.
   virtual std::string stuck(int rank) const = 0;
+  /// In the second step, when all that happens at this instant has happened: is everything that is
+  /// in progress, and that decides what follows, as it was in the first step so many seconds
+  /// earlier?
+  virtual bool is_as_in_first_step(double /*later*/) const { return false; }
 
   const StageTables& tables(int rank) const {
     return play_.stages[at(play_.ranks[at(rank)].stage)];
@@ -61,12 +65,23 @@ class Player {
   void begin_work(int rank, int lane, int instance, int step, std::optional<double> seconds = {});
   /// @returns the meeting's activity
   int arrive(int rank, int instance, int step);
+  int activity_of(int meeting, int step) const {
+    const int num_meetings = static_cast<int>(play_.meetings.size());
+    return static_cast<int>(first_meeting_) + (step & 1) * num_meetings + meeting;
+  }
   bool all_arrived(int activity) const;
   void start_meeting(int activity);
   void pause_meeting(int activity);
   const Meeting& meeting_of(int activity) const;
   void set_timer(int rank, double when);
   void note_start(int rank, int instance, int step);
+  double start_in(int step, int rank, int instance) const {
+    return played_[at(step & 1)].start[outcome_.offset[at(rank)] + at(instance)];
+  }
+  double end_in(int step, int rank, int instance) const {
+    return played_[at(step & 1)].end[outcome_.offset[at(rank)] + at(instance)];
+  }
+  double end_of_first_step() const { return outcome_.step_ends.front(); }
   void mark_done(int rank, int instance, int step);
   /// All of a rank's instances of the step are done.
   void finish_step(int rank, int step);
@@ -107,6 +122,8 @@ class Player {
   void complete_meeting(int activity);
   bool settled() const;
   bool ranks_end_alike() const;
+  void look_at_second_step();
+  void end_as_first_step(double later);
   [[noreturn]] void report_deadlock() const;
 
   const SimulationOptions& options_;
@@ -122,6 +139,11 @@ class Player {
   std::array<std::vector<double>, 2> rank_ends_;  // likewise, by rank
   int steps_finished_ = 0;
   bool gate_opened_ = false;
+  // While the second step is compared with the first: how much later an instance ended that has
+  // just been done, and how many of them until the next look.
+  std::optional<double> later_;
+  int done_of_second_ = 0;
+  int next_look_ = 1;
 };
 
 /// GPUs: every lane runs its operations in issue order as soon as their waits are done and the

@@ -27,7 +27,9 @@ struct SimulationOptions {
   bool break_down = true;    // fill SimulationResult::breakdown
   bool record_spans = true;  // fill Trace::spans
   int max_steps = 12;        // played until two periods agree
-  Repetition repetition;     // of what is asked for, see SimulationResult::repeats
+  // false: once the second step goes on as the first did, the rest of it is taken from there
+  bool whole_steps = false;
+  Repetition repetition;  // of what is asked for, see SimulationResult::repeats
 };
 
 struct SimulationResult {
