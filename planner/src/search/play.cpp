@@ -20,13 +20,13 @@ constexpr double kRoughError =
     0.08;  // by so much: 95 of 100 are not (bench/planner/estimator_bench)
 
 // What a search plays in all: about a second of processor time.
-constexpr std::int64_t kMostEvents = 4'000'000;
+constexpr std::int64_t kMostEvents = 2350000;
 constexpr std::int64_t kMostEventsBesideOthers = 4'000'000;  // of a play: some 400 MB of programs
 constexpr int kMostTries = 3;  // of as many micro-batches as it takes at best, before one gives up
 // Of a layer and a micro-batch, with experts and recompute.
-constexpr double kMostEventsOfLayer = 400;
-constexpr double kEventsOfMerged = 120;     // where most layers run as one operation
-constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
+constexpr double kMostEventsOfLayer = 200;
+constexpr double kEventsOfMerged = 60;     // where most layers run as one operation
+constexpr std::int64_t kEventsOfRank = 8;  // finding out which ranks are alike takes as long
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 bool differ_in_schedule_only(const Candidate& a, Candidate b) {
