@@ -59,8 +59,8 @@ class ByteMap {
     if (is_segment(i, begin, end)) return visit_access(access(i));
     i = split(i, begin);
     for (std::int64_t covered = begin; covered < end; covered = segments_[i++].end) {
-      if (i == segments_.size() || segments_[i].begin > covered) {  // a gap nobody touched yet
-        const std::int64_t stop = i == segments_.size() ? end : std::min(end, segments_[i].begin);
+      if (i == begins_.size() || begins_[i] > covered) {  // a gap nobody touched yet
+        const std::int64_t stop = i == begins_.size() ? end : std::min(end, begins_[i]);
         insert(i, covered, stop, {});
       }
       if (segments_[i].end > end) split(i + 1, end);
@@ -90,15 +90,15 @@ class ByteMap {
       visit_access(access(i));
       if (i > first) free_.push_back(segments_[i].access);
     }
-    segments_[first].begin = begin;
+    begins_[first] = begin;
     segments_[first].end = end;
     access(first).write(writer, lane);
-    segments_.erase(place(first + 1), place(behind));
+    begins_.erase(place(begins_, first + 1), place(begins_, behind));
+    segments_.erase(place(segments_, first + 1), place(segments_, behind));
   }
 
  private:
   struct Segment {
-    std::int64_t begin = 0;
     std::int64_t end = 0;
     std::size_t access = 0;  // into `accesses_`: what is moved about is small
   };
@@ -107,12 +107,11 @@ class ByteMap {
 
   /// The first segment that begins at `where` or behind it.
   std::size_t at_or_behind(std::int64_t where) const {
-    return static_cast<std::size_t>(
-        std::ranges::lower_bound(segments_, where, {}, &Segment::begin) - segments_.begin());
+    return static_cast<std::size_t>(std::ranges::lower_bound(begins_, where) - begins_.begin());
   }
 
   bool is_segment(std::size_t i, std::int64_t begin, std::int64_t end) const {
-    return i < segments_.size() && segments_[i].begin == begin && segments_[i].end == end;
+    return i < begins_.size() && begins_[i] == begin && segments_[i].end == end;
   }
 
   /// @param i  at_or_behind(where)
@@ -134,13 +133,16 @@ class ByteMap {
       free_.pop_back();
       accesses_[own] = by;
     }
-    segments_.insert(place(i), {begin, end, own});
+    begins_.insert(place(begins_, i), begin);
+    segments_.insert(place(segments_, i), {end, own});
   }
 
-  std::vector<Segment>::iterator place(std::size_t i) {
-    return segments_.begin() + static_cast<std::ptrdiff_t>(i);
+  template <class Item>
+  static typename std::vector<Item>::iterator place(std::vector<Item>& items, std::size_t i) {
+    return items.begin() + static_cast<std::ptrdiff_t>(i);
   }
 
+  std::vector<std::int64_t> begins_;  // of the segments: searched more often than all else
   std::vector<Segment> segments_;
   std::vector<Access> accesses_;
   std::vector<std::size_t> free_;  // of `accesses_`
@@ -195,16 +197,18 @@ void link(Program& program) {
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
   std::array<std::array<int, kNumLanes>, kNumLanes> waited;
   for (auto& of_lane : waited) of_lane.fill(kNone);
+  std::array<int, kNumLanes> latest;  // of `lanes`
+  latest.fill(kNone);
+  unsigned lanes = 0;
   EarliestTimes earliest_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[at(index)];
     const Operation& operation = operation_of(program, instance);
     const auto lane = static_cast<std::size_t>(operation.lane);
     // Only the latest instance of each other lane matters: a lane runs in order.
-    std::array<int, kNumLanes> latest;
-    latest.fill(kNone);
     const auto wait_for = [&](int other, std::size_t its_lane) {
       latest[its_lane] = std::max(latest[its_lane], other);
+      lanes |= 1U << its_lane;
     };
     footprint(program, instance, touched);
     wait_for(earliest_times.add(instance, index, operation, touched),
@@ -221,10 +225,12 @@ void link(Program& program) {
                               access.each_reader(wait_for);  // also of itself, on its own lane
                             });
     instance.waits.clear();
-    for (std::size_t other = 0; other < latest.size(); ++other) {
-      if (other == lane || latest[other] <= waited[lane][other]) continue;
-      waited[lane][other] = latest[other];
-      instance.waits.push_back(latest[other]);
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const auto other = static_cast<std::size_t>(std::countr_zero(lanes));
+      const int last = std::exchange(latest[other], kNone);
+      if (other == lane || last <= waited[lane][other]) continue;
+      waited[lane][other] = last;
+      instance.waits.push_back(last);
     }
   }
 }

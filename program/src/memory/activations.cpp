@@ -4,11 +4,11 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "core/uncovered.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -34,37 +34,13 @@ bool is_arriving(Keep keep) {
   return keep == Keep::Arriving || keep == Keep::ArrivingGradient;
 }
 
-/// Has `more` of everything at least as many as `less`?
-bool covers(const std::vector<KeptCounts>& more, const std::vector<KeptCounts>& less) {
-  for (std::size_t chunk = 0; chunk < less.size(); ++chunk)
-    for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
-      if (more[chunk][keep] < less[chunk][keep]) return false;
-  return true;
-}
-
-/// Of which none covers another.
-class Fullest {
- public:
-  void add(const std::vector<KeptCounts>& counts) {
-    if (!seen_.insert(counts).second) return;  // as most tasks of a long schedule
-    if (std::ranges::any_of(all_, [&](const auto& other) { return covers(other, counts); })) return;
-    std::erase_if(all_, [&](const auto& other) { return covers(counts, other); });
-    all_.push_back(counts);
+struct CoversCounts {
+  bool operator()(const std::vector<KeptCounts>& more, const std::vector<KeptCounts>& less) const {
+    for (std::size_t chunk = 0; chunk < less.size(); ++chunk)
+      for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
+        if (more[chunk][keep] < less[chunk][keep]) return false;
+    return true;
   }
-  std::vector<std::vector<KeptCounts>> take() { return std::move(all_); }
-
- private:
-  struct Hash {
-    std::size_t operator()(const std::vector<KeptCounts>& counts) const {
-      std::size_t hash = 0;
-      for (const KeptCounts& chunk : counts)
-        for (const int count : chunk) hash = hash * kFactor + static_cast<std::size_t>(count);
-      return hash;
-    }
-    static constexpr std::size_t kFactor = 0x9e3779b97f4a7c15;
-  };
-  std::unordered_set<std::vector<KeptCounts>, Hash> seen_;
-  std::vector<std::vector<KeptCounts>> all_;
 };
 
 // Free places below the highest that is taken.
@@ -321,7 +297,7 @@ class Planner {
   }
 
   std::vector<std::vector<KeptCounts>> fullest_tasks() {
-    Fullest fullest;
+    Uncovered<std::vector<KeptCounts>, CoversCounts> fullest;
     KeptBytes one;
     one.fill(1);
     const std::vector<KeptBytes> per_chunk(at(schedule_.num_chunks), one);
@@ -331,6 +307,8 @@ class Planner {
       int next_begins = -1, next_ends = -1;  // of those that begin, or end, with the same task
     };
     std::vector<Kept> kept;
+    constexpr std::size_t kOfTask = 4;  // at most, about
+    kept.reserve(kOfTask * tasks);
     std::vector<int> begins(tasks, -1), ends(tasks, -1);  // the first of each task
     each_buffer(per_chunk, [&](const Buffer& buffer) {
       int& first = begins[at(buffer.first)];

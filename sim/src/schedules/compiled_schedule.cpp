@@ -187,18 +187,11 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
 
 // ------------------------------------------------------------ memory
 
-/// Keeps `load` unless another holds as much of everything.
-void CompiledSchedule::add_load(StageLoads& loads, Load load) const {
-  const auto covers = [](const Load& more, const Load& less) {
-    for (std::size_t c = 0; c < less.live.size(); ++c)
-      if (more.live[c] < less.live[c]) return false;
-    return (!less.between || less.between == more.between) &&
-           (!less.arriving || less.arriving == more.arriving);
-  };
-  for (const Load& other : loads.fullest)
-    if (covers(other, load)) return;
-  std::erase_if(loads.fullest, [&](const Load& other) { return covers(load, other); });
-  loads.fullest.push_back(std::move(load));
+bool CompiledSchedule::CoversLoad::operator()(const Load& more, const Load& less) const {
+  for (std::size_t c = 0; c < less.live.size(); ++c)
+    if (more.live[c] < less.live[c]) return false;
+  return (!less.between || less.between == more.between) &&
+         (!less.arriving || less.arriving == more.arriving);
 }
 
 /// The chunk that a forward task of another stage hands its output to, if one does.
@@ -231,10 +224,10 @@ CompiledSchedule::StageLoads CompiledSchedule::compile_stage(int stage) const {
     if (task.kind == TaskKind::Forward) {
       ++live;
       load.between.reset();
-      add_load(loads, load);
+      loads.fullest.add(load);
     } else {
       load.between = task.chunk;
-      add_load(loads, load);
+      loads.fullest.add(load);
       --live;
     }
   }
@@ -254,7 +247,7 @@ StageActivations CompiledSchedule::activations(int stage,
   double passing = 0;  // what a forward task keeps for itself
   for (int c = 0; c < schedule_.num_chunks; ++c)
     passing = std::max(passing, bytes(c, program::Keep::InForward));
-  for (const Load& load : loads.fullest) {
+  for (const Load& load : loads.fullest.all()) {
     // As many micro-batches as a backward task finds were kept when the last forward task ran.
     double sum = passing;
     if (load.between) sum = std::max(sum, bytes(*load.between, program::Keep::BetweenGrads));

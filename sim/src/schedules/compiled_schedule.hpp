@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/uncovered.hpp"
 #include "program/memory/activations.hpp"
 #include "program/schedule/schedule.hpp"
 #include "schedules/task_solver.hpp"
@@ -60,8 +61,11 @@ class CompiledSchedule {
     std::optional<int> arriving;  // chunk whose input is received for the next task
     bool operator==(const Load&) const = default;
   };
+  struct CoversLoad {
+    bool operator()(const Load& more, const Load& less) const;
+  };
   struct StageLoads {
-    std::vector<Load> fullest;  // none holds less than another of everything
+    Uncovered<Load, CoversLoad> fullest;
     int boundary_slots = 1;
     int transient_slots = 1;
     std::vector<std::vector<program::KeptCounts>> counts;  // instead, where a chunk keeps what
@@ -72,7 +76,6 @@ class CompiledSchedule {
   void compile_steps();
   StageLoads compile_stage(int stage) const;
   std::optional<int> received_by(int stage, const program::Task& task) const;
-  void add_load(StageLoads& loads, Load load) const;
   Step step_of(int stage, const program::Task& task, std::vector<bool>& has_gradients) const;
   std::int32_t slot(bool forward, int virtual_stage, int microbatch) const;
 
