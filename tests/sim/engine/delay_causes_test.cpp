@@ -96,7 +96,7 @@ TEST_CASE("what was made late or slow is found, with its rank", "[sim][delays]")
   std::map<Fault::Kind, int> cases, found_of;
   for (int i = 0; i < kCases; ++i) {
     const Plan plan = mesh_plan(told_apart()[random() % told_apart().size()],
-                              4 + 2 * static_cast<int>(random() % 3));
+                                4 + 2 * static_cast<int>(random() % 3));
     const Fault fault = random_fault(plan, random);
     // The prediction takes 20 % less for everything.
     const Trace prediction = HandPlayer(plan, seed_of(random), 0.8, {}).play();

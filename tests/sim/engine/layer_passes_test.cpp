@@ -100,9 +100,10 @@ TEST_CASE("Layers that run as one operation take as long as their operations, on
     if (!merged) continue;
     ++num_merged;
     CHECK(operations_of(merged->programs) < operations_of(programs));
-    const PlayedPlan whole{.microbatches = plan.num_microbatches(),
-                           .programs = programs,
-                           .result = simulate(programs, cluster, {.record_spans = false})};
+    const PlayedPlan whole{
+        .microbatches = plan.num_microbatches(),
+        .programs = programs,
+        .result = simulate(programs, cluster, {.record_spans = false, .whole_steps = true})};
     check_equal(merged->result, whole.result);
     // What is listed stands for what is not.
     const StepParts some = parts_of(*merged, plan, cluster), all = parts_of(whole, plan, cluster);
@@ -127,7 +128,8 @@ TEST_CASE("Of any plan the layers that run as one operation take as long as thei
                                       << fmt::format("{}", fmt::join(one.techniques, ", ")));
     const auto programs = program::lower_all(one.plan);
     if (operations_of(merged->programs) < operations_of(programs)) ++shorter;
-    check_equal(merged->result, simulate(programs, one.cluster, {.record_spans = false}));
+    check_equal(merged->result,
+                simulate(programs, one.cluster, {.record_spans = false, .whole_steps = true}));
   }
   CHECK(shorter >= 2 * kPlans / 15);
 }

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <fmt/ranges.h>
 
 #include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
@@ -6,6 +7,7 @@
 #include "sim/engine/prediction_terms.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/plans.hpp"
+#include "sim/random_plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
@@ -57,7 +59,8 @@ TEST_CASE(
         INFO(to_string(plan.parallel) << " schedule " << static_cast<int>(plan.schedule) << ", "
                                       << microbatches << " micro-batches, uneven " << uneven);
         const auto programs = program::lower_all(plan);
-        const SimulationResult all = simulate(programs, cluster, {.record_spans = false});
+        const SimulationResult all =
+            simulate(programs, cluster, {.record_spans = false, .whole_steps = true});
         const SimulatedStep shorter = simulate_step(plan, cluster);
         if (shorter.microbatches_played < microbatches) ++played_fewer;
         CHECK(shorter.step.step_time_s == Approx(all.step_time_s).epsilon(1e-9));
@@ -74,6 +77,43 @@ TEST_CASE(
               Approx(relative_sigma_of(terms, all.step_time_s)).epsilon(0.01));
       }
   CHECK(played_fewer >= 12);
+}
+
+TEST_CASE("The rest of a second step that goes on as the first did is what playing it gives",
+          "[sim][repetition]") {
+  constexpr std::uint64_t kSeed = 20261127;
+  testing::Random random(kSeed);
+  constexpr int kPlans = testing::random_cases(150);
+  int shorter = 0, on_gpus = 0;
+  for (int i = 0; i < kPlans; ++i) {
+    const RandomPlan one = random_plan(random);
+    INFO(to_string(one.plan.parallel) << " on " << one.cluster.name << ": "
+                                      << fmt::format("{}", fmt::join(one.techniques, ", ")));
+    const auto programs = program::lower_all(one.plan);
+    const SimulationResult all = simulate(programs, one.cluster, {.whole_steps = true});
+    const SimulationResult some = simulate(programs, one.cluster, {});
+    CHECK(some.step_time_s == Approx(all.step_time_s).epsilon(1e-9));
+    CHECK(some.periodic == all.periodic);
+    REQUIRE(some.breakdown.size() == all.breakdown.size());
+    for (std::size_t r = 0; r < all.breakdown.size(); ++r)
+      for (const Category category : all_categories())
+        CHECK(some.breakdown[r].seconds[category] ==
+              Approx(all.breakdown[r].seconds[category]).margin(1e-9 * all.step_time_s));
+    REQUIRE(some.trace.spans.size() == all.trace.spans.size());
+    const double begin = all.trace.spans.front().start_s - some.trace.spans.front().start_s;
+    for (std::size_t s = 0; s < all.trace.spans.size(); ++s) {
+      INFO(all.trace.spans[s].name << " of rank " << all.trace.spans[s].rank);
+      CHECK(some.trace.spans[s].name == all.trace.spans[s].name);
+      CHECK(some.trace.spans[s].start_s + begin ==
+            Approx(all.trace.spans[s].start_s).margin(1e-9 * all.step_time_s));
+      CHECK(some.trace.spans[s].end_s + begin ==
+            Approx(all.trace.spans[s].end_s).margin(1e-9 * all.step_time_s));
+    }
+    if (one.cluster.communication.needs_host) continue;
+    ++on_gpus;
+    if (some.events < all.events) ++shorter;
+  }
+  CHECK(shorter >= on_gpus / 4);
 }
 
 }  // namespace meshplan::sim
