@@ -160,7 +160,7 @@ class LanePlayer final : public Player {
     return true;
   }
 
-  static constexpr double kRounding = 1e-10;  // of a step
+  static constexpr double kRounding = 1e-12;  // of a step
   struct FirstStep {
     double later = 0;  // the second one is, seconds
     double now = 0;    // this instant there

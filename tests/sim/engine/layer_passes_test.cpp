@@ -22,7 +22,8 @@ std::size_t operations_of(const std::vector<program::Program>& programs) {
 }
 
 void check_equal(const SimulationResult& merged, const SimulationResult& all) {
-  CHECK(merged.step_time_s == Approx(all.step_time_s).epsilon(1e-11));
+  constexpr double kRounding = 1e-10;  // times are sums of up to 1e5 doubles
+  CHECK(merged.step_time_s == Approx(all.step_time_s).epsilon(kRounding));
   REQUIRE(merged.breakdown.size() == all.breakdown.size());
   for (std::size_t r = 0; r < all.breakdown.size(); ++r) {
     INFO("rank " << all.breakdown[r].rank);
