@@ -10,7 +10,7 @@ namespace {
 bool host_must_wait(const Program& program, const OperationInstance& instance,
                     CommunicationDriver driver) {
   return driver == CommunicationDriver::Host &&
-         std::ranges::any_of(instance.waits, [&](int earlier) {
+         std::ranges::any_of(waits_of(program, instance), [&](int earlier) {
            return is_communication(operation_of(program, program.instances[at(earlier)]));
          });
 }

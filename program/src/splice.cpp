@@ -13,8 +13,8 @@ void splice(std::vector<OperationInstance>& instances, std::vector<Addition> add
   instances.resize(to);
   while (!additions.empty()) {
     auto& [position, added] = additions.back();
-    while (from > at(position)) instances[--to] = std::move(instances[--from]);
-    instances[--to] = std::move(added);
+    while (from > at(position)) instances[--to] = instances[--from];
+    instances[--to] = added;
     additions.pop_back();
   }
 }

@@ -12,7 +12,7 @@ void append_step_operation(Program& program, Operation operation) {
   instance.operation = {.index = static_cast<int>(program.step_operations.size())};
   instance.id = instance_id(std::nullopt, std::nullopt, operation.name);
   program.step_operations.push_back(std::move(operation));
-  program.instances.push_back(std::move(instance));
+  program.instances.push_back(instance);
 }
 
 std::uint64_t instance_id(std::optional<int> task, std::optional<int> layer,

@@ -44,7 +44,7 @@ TEST_CASE("Communications end a region only where the host drives them", "[progr
     CHECK((region[i] >= 0) == (!is_communication(operation) && operation.lane != Lane::Host));
     if (i == 0 || region[i] < 0) continue;
     bool host_waits = false;
-    for (const int earlier : instance.waits)
+    for (const int earlier : waits_of(program, instance))
       host_waits |= is_communication(
           operation_of(program, program.instances[static_cast<std::size_t>(earlier)]));
     // Maximal: a region begins only where the one before it had to end.

@@ -27,7 +27,8 @@ class HandMade {
   }
 
   /// An operation on `size` elements: its price is the table's entry for "add.PHASE fp32 SIZE".
-  int compute(program::Phase phase, int size, std::vector<int> waits = {}, int microbatch = 0) {
+  int compute(program::Phase phase, int size, const std::vector<int>& waits = {},
+              int microbatch = 0) {
     program::Block& block = program_.blocks.front();
     const int value = static_cast<int>(block.values.size());
     block.values.push_back({.name = "x", .shape = {{.count = size}}, .alias = std::nullopt});
@@ -39,21 +40,22 @@ class HandMade {
                              .outputs = {}});
     return append({.operation = {.block = 0, .index = static_cast<int>(block.forward.size()) - 1},
                    .microbatch = microbatch,
-                   .layer = 0,
-                   .waits = std::move(waits)});
+                   .layer = 0},
+                  waits);
   }
 
-  int collective(program::Group group, int elements, std::vector<int> waits = {}) {
+  int collective(program::Group group, int elements, const std::vector<int>& waits = {}) {
     return step({.name = "all_reduce",
                  .phase = program::Phase::Reduce,
                  .lane = program::Lane::Dp,
                  .work = program::CollectiveOp{.group = group, .elements = {.count = elements}},
                  .inputs = {},
                  .outputs = {}},
-                std::move(waits), -1);
+                waits, -1);
   }
 
-  int peer(bool send, bool forward, int elements, std::vector<int> waits, int microbatch = 0) {
+  int peer(bool send, bool forward, int elements, const std::vector<int>& waits,
+           int microbatch = 0) {
     return step(
         {.name = std::string(send ? "send" : "recv") + (forward ? "_forward" : "_backward"),
          .phase = forward ? program::Phase::Forward : program::Phase::InputGrad,
@@ -64,23 +66,25 @@ class HandMade {
                                  .elements = {.count = elements}},
          .inputs = {},
          .outputs = {}},
-        std::move(waits), microbatch);
+        waits, microbatch);
   }
 
   program::Program take() { return std::move(program_); }
 
  private:
-  int step(program::Operation operation, std::vector<int> waits, int microbatch) {
+  int step(program::Operation operation, const std::vector<int>& waits, int microbatch) {
     program_.step_operations.push_back(std::move(operation));
     const int index = static_cast<int>(program_.step_operations.size()) - 1;
-    return append({.operation = {.block = std::nullopt, .index = index},
-                   .microbatch = microbatch,
-                   .waits = std::move(waits)});
+    return append({.operation = {.block = std::nullopt, .index = index}, .microbatch = microbatch},
+                  waits);
   }
 
-  int append(program::OperationInstance instance) {
+  int append(program::OperationInstance instance, const std::vector<int>& waits) {
+    instance.first_wait = static_cast<int>(program_.waits.size());
+    instance.num_waits = static_cast<int>(waits.size());
+    program_.waits.insert(program_.waits.end(), waits.begin(), waits.end());
     instance.id = program_.instances.size();
-    program_.instances.push_back(std::move(instance));
+    program_.instances.push_back(instance);
     return static_cast<int>(program_.instances.size()) - 1;
   }
 
@@ -114,7 +118,7 @@ inline std::vector<program::Program> uniform_pipeline(program::ScheduleKind kind
       const bool forward = task.kind == program::TaskKind::Forward;
       const bool receives = forward ? stage > 0 : stage + 1 < pp;
       const bool sends = forward ? stage + 1 < pp : stage > 0;
-      std::vector<int> waits;
+      const std::vector<int>& waits;
       if (receives) waits.push_back(made.peer(false, forward, 1, {}, task.microbatch));
       const int done = made.compute(forward ? program::Phase::Forward : program::Phase::InputGrad,
                                     forward ? 1 : 2, waits, task.microbatch);

@@ -1,6 +1,7 @@
 // Waits that no bytes need.
 #pragma once
 
+#include <algorithm>
 #include <variant>
 
 #include "program/program.hpp"
@@ -14,6 +15,17 @@ inline bool decides_posting(const program::Program& program,
   return peer != nullptr && !peer->send &&
          program.instances[static_cast<std::size_t>(awaited)].task.value_or(-1) <=
              *instance.task - 2;
+}
+
+/// Makes an instance wait no longer for its wait number `which`, and again as before.
+inline void drop_wait(program::Program& program, program::OperationInstance& instance, int which) {
+  const auto first = program.waits.begin() + instance.first_wait;
+  std::iter_swap(first + which, first + --instance.num_waits);
+}
+inline void restore_wait(program::Program& program, program::OperationInstance& instance,
+                         int which) {
+  const auto first = program.waits.begin() + instance.first_wait;
+  std::iter_swap(first + which, first + instance.num_waits++);
 }
 
 }  // namespace meshplan::testing

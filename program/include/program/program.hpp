@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,8 @@ struct OperationInstance {
                             // next layer of the task has the slot after it
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
-  std::vector<int> waits;   // indexes of earlier instances on other lanes
+  int first_wait = 0;       // in Program::waits, see waits_of()
+  int num_waits = 0;
 };
 
 /// Ranks with equal stage and local shapes share one program.
@@ -105,8 +107,14 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<Operation> step_operations;  // load, pp transfers, reductions, optimizer
   std::vector<OperationInstance> instances;
+  std::vector<int> waits;  // of the instances
   MemoryPlan memory;
 };
+
+/// Indexes of earlier instances, on other lanes, that must be done when this one starts.
+inline std::span<const int> waits_of(const Program& program, const OperationInstance& instance) {
+  return std::span(program.waits).subspan(at(instance.first_wait), at(instance.num_waits));
+}
 
 inline const Operation& operation_of(const Program& program, const OperationInstance& instance) {
   const OperationRef& ref = instance.operation;

@@ -217,7 +217,8 @@ class IssueCheck {
   bool can_issue(std::size_t stage) const {
     const OperationInstance& instance = programs_[stage].instances[next_[stage]];
     return is_done(stage, previous_[stage][next_[stage]]) &&
-           std::ranges::all_of(instance.waits, [&](int wait) { return is_done(stage, wait); });
+           std::ranges::all_of(waits_of(programs_[stage], instance),
+                               [&](int wait) { return is_done(stage, wait); });
   }
 
   void issue(std::size_t stage) {

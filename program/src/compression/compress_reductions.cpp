@@ -33,7 +33,7 @@ class CompressedReductions {
       else if (const auto added = added_bucket(instance))
         sum_unit(*added);
       else
-        program_.instances.push_back(std::move(instance));
+        program_.instances.push_back(instance);
     }
     while (is_pending_at_end()) advance();
     if (keeps_settled_errors(program_.plan)) settle();
@@ -148,7 +148,7 @@ class CompressedReductions {
         operations_.try_emplace(operation.name, static_cast<int>(program_.step_operations.size()));
     instance.operation = {.index = known->second};
     if (fresh) program_.step_operations.push_back(std::move(operation));
-    program_.instances.push_back(std::move(instance));
+    program_.instances.push_back(instance);
   }
 
   void append_step(const Pending& pending, const std::string& suffix, StepWork work) {

@@ -79,7 +79,7 @@ class Emitter {
         emit_part(task, part, /*transient_slot=*/static_cast<int>(parts.size()) - 1);
       }
       Instances merged = parts.size() == 1 ? std::move(parts[0]) : overlapped(parts[0], parts[1]);
-      std::ranges::move(merged, std::back_inserter(all));
+      std::ranges::copy(merged, std::back_inserter(all));
     }
     return all;
   }
@@ -251,7 +251,7 @@ class Emitter {
     instance.operation = {.index = message->second};
     instance.id = instance_id(instance.task, std::nullopt,
                               program_.step_operations[at(message->second)].name);
-    sink_->push_back(std::move(instance));
+    sink_->push_back(instance);
   }
 
   /// Two streams of operations, in turn: whenever one has started a communication, the other one's
@@ -319,7 +319,7 @@ void add_reduction(Program& program, int bucket, int position, std::vector<Addit
   const std::size_t before = program.instances.size();
   append_reduction(program, bucket);
   for (std::size_t i = before; i < program.instances.size(); ++i)
-    additions.emplace_back(position, std::move(program.instances[i]));
+    additions.emplace_back(position, program.instances[i]);
   program.instances.resize(before);
 }
 
@@ -344,7 +344,7 @@ void emit_tasks(Program& program, Pass pass, const LoweringProfile& profile,
   }
   if (program.plan.offload_activations > 0 && pass == Pass::Training)
     add_activation_copies(program, instances, additions);
-  for (OperationInstance& first : program.instances) additions.emplace_back(0, std::move(first));
+  for (const OperationInstance& first : program.instances) additions.emplace_back(0, first);
   splice(instances, std::move(additions));
   program.instances = std::move(instances);
 }

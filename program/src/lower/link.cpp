@@ -200,6 +200,7 @@ void link(Program& program) {
   std::array<int, kNumLanes> latest;  // of `lanes`
   latest.fill(kNone);
   unsigned lanes = 0;
+  program.waits.clear();
   EarliestTimes earliest_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[at(index)];
@@ -224,14 +225,15 @@ void link(Program& program) {
                               access.each_writer(wait_for);
                               access.each_reader(wait_for);  // also of itself, on its own lane
                             });
-    instance.waits.clear();
+    instance.first_wait = static_cast<int>(program.waits.size());
     for (; lanes != 0; lanes &= lanes - 1) {
       const auto other = static_cast<std::size_t>(std::countr_zero(lanes));
       const int last = std::exchange(latest[other], kNone);
       if (other == lane || last <= waited[lane][other]) continue;
       waited[lane][other] = last;
-      instance.waits.push_back(last);
+      program.waits.push_back(last);
     }
+    instance.num_waits = static_cast<int>(program.waits.size()) - instance.first_wait;
   }
 }
 

@@ -69,7 +69,7 @@ Json instance_json(const Program& program, const OperationInstance& instance) {
               {"task", instance.task.value_or(-1)},
               {"microbatch", instance.microbatch.value_or(-1)},
               {"layer", instance.layer.value_or(-1)},
-              {"waits", instance.waits},
+              {"waits", waits_of(program, instance)},
               {"flops", cost.flops},
               {"bytes", cost.bytes}};
   if (std::string shape = signature(program, instance); !shape.empty())

@@ -251,7 +251,7 @@ class UnitStream {
                                  .bucket = index,
                                  .expert = expert}});
       instance.accumulate = accumulated_[at(visit.unit)];
-      additions_.emplace_back(position, std::move(instance));
+      additions_.emplace_back(position, instance);
     }
     accumulated_[at(visit.unit)] = true;
   }

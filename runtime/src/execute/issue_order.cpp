@@ -53,7 +53,7 @@ class Issuer {
       for (int i = order_.regions[r].begin; i < order_.regions[r].end; ++i)
         region_of_[at(i)] = static_cast<int>(r);
     for (int i = 0; i < size(); ++i)
-      for (const int earlier : instance(i).waits)
+      for (const int earlier : program::waits_of(program_, instance(i)))
         if (lane_of(earlier) != lane_of(i)) states_[at(earlier)].awaited = true;
   }
 
@@ -138,7 +138,7 @@ class Issuer {
 
   void run_alone(int i) {
     const Lane lane = lane_of(i);
-    for (const int earlier : instance(i).waits) order_after(earlier, lane);
+    for (const int earlier : program::waits_of(program_, instance(i))) order_after(earlier, lane);
     if (host_driven(i)) make_room(i);
     last_of_lane_[static_cast<std::size_t>(lane)] = i;
     add(Issue::Kind::Run, i, lane);
@@ -159,7 +159,7 @@ class Issuer {
   void begin(int number) {
     const CaptureRegion& region = order_.regions[at(number)];
     for (int i = region.begin; i < region.end; ++i)
-      for (const int earlier : instance(i).waits)
+      for (const int earlier : program::waits_of(program_, instance(i)))
         if (earlier < region.begin) order_after(earlier, Lane::Compute);
     const std::set<Lane> lanes = side_lanes(region);
     for (const Lane lane : lanes)
@@ -172,7 +172,7 @@ class Issuer {
 
   void run_captured(int i, const CaptureRegion& region) {
     const Lane lane = lane_of(i);
-    for (const int earlier : instance(i).waits)
+    for (const int earlier : program::waits_of(program_, instance(i)))
       if (earlier >= region.begin) wait_mark(lane, *states_[at(earlier)].mark);
     add(Issue::Kind::Run, i, lane);
     last_of_lane_[static_cast<std::size_t>(lane)] = i;

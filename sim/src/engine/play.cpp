@@ -61,8 +61,9 @@ StageTables tables_of(const Program& program) {
     tables.lane.push_back(lane);
     tables.lane_order[lane].push_back(static_cast<int>(i));
     tables.wakes.push_back(lane_bit(lane));
-    for (const int wait : instance.waits) tables.wakes[at(wait)] |= lane_bit(lane);
-    tables.waits.insert(tables.waits.end(), instance.waits.begin(), instance.waits.end());
+    const std::span<const int> waits = waits_of(program, instance);
+    for (const int wait : waits) tables.wakes[at(wait)] |= lane_bit(lane);
+    tables.waits.insert(tables.waits.end(), waits.begin(), waits.end());
     tables.wait_begin.push_back(static_cast<int>(tables.waits.size()));
     const auto* pass =
         std::get_if<program::LayerPassOp>(&program::operation_of(program, instance).work);

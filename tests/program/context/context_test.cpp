@@ -165,8 +165,8 @@ TEST_CASE("a ring's next keys are on their way while attention reads the last",
         continue;
       // Neither waits for the other, and nothing after the shift waits for it before this.
       for (std::size_t between = shift + 1; between <= i; ++between)
-        CHECK(std::ranges::find(program.instances[between].waits, static_cast<int>(shift)) ==
-              program.instances[between].waits.end());
+        CHECK(std::ranges::count(waits_of(program, program.instances[between]),
+                                 static_cast<int>(shift)) == 0);
       ++overlapped;
     }
   }

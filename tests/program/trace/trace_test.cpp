@@ -44,7 +44,7 @@ Trace unit_trace(const Plan& plan) {
         const OperationInstance& instance = program.instances[ends[r].size()];
         Span span = make_span(program, instance, mesh, rank);
         span.start_s = lanes[r][span.lane];
-        for (const int earlier : instance.waits)
+        for (const int earlier : waits_of(program, instance))
           span.start_s = std::max(span.start_s, ends[r][static_cast<std::size_t>(earlier)]);
         span.end_s = span.start_s + 1e-6;
         if (span.peer) {

@@ -282,7 +282,7 @@ TEST_CASE("Offloaded optimizer state is fetched, updated and stored in order",
     if (const auto* step =
             std::get_if<program::StepOp>(&program::operation_of(broken, instance).work);
         step != nullptr && step->work == program::StepWork::OptimizerUpdate)
-      instance.waits.clear();
+      instance.num_waits = 0;
   Rank job(std::move(broken), 0, kDeviceDriven);
   job.step();
   CHECK(!job.device.errors().empty());
@@ -476,7 +476,8 @@ int most_in_flight(const Program& program, int limit) {
       done[static_cast<std::size_t>(*issue.instance)] = true;
       continue;
     }
-    for (const int earlier : instance.waits) CHECK(done[static_cast<std::size_t>(earlier)]);
+    for (const int earlier : waits_of(program, instance))
+      CHECK(done[static_cast<std::size_t>(earlier)]);
     if (!program::is_communication(program::operation_of(program, instance))) {
       done[static_cast<std::size_t>(*issue.instance)] = true;
       continue;
@@ -532,12 +533,11 @@ TEST_CASE("A dropped wait is noticed", "[runtime][device]") {
       plan.workload.global_batch_size = 2 * parallel.dp;
       const Program program = program::lower(plan, stage);
       for (std::size_t i = 0; i < program.instances.size(); ++i)
-        for (std::size_t w = 0; w < program.instances[i].waits.size(); ++w) {
+        for (int w = 0; w < program.instances[i].num_waits; ++w) {
           Program broken = program;
-          auto& waits = broken.instances[i].waits;
-          const int earlier = waits[w];
+          const int earlier = waits_of(program, program.instances[i])[static_cast<std::size_t>(w)];
           if (testing::decides_posting(program, program.instances[i], earlier)) continue;
-          waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+          testing::drop_wait(broken, broken.instances[i], w);
           const auto lane = [&](std::size_t at) {
             return static_cast<int>(program::operation_of(program, program.instances[at]).lane);
           };

@@ -94,7 +94,7 @@ class HandPlayer {
     const std::size_t i = lane.instances[lane.head];
     program::Span& span = rank.spans[i];
     span.start_s = lane.free;
-    for (const int wait : rank.program->instances[i].waits) {
+    for (const int wait : waits_of(*rank.program, rank.program->instances[i])) {
       if (!rank.done[static_cast<std::size_t>(wait)]) return false;
       span.start_s = std::max(span.start_s, rank.spans[static_cast<std::size_t>(wait)].end_s);
     }

@@ -144,7 +144,7 @@ class StagePricer {
       if (operation.once_per_step) continue;
       double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
       double start = lane;
-      for (const int wait : instance.waits)
+      for (const int wait : waits_of(program_, instance))
         if (at(wait) >= begin) start = std::max(start, finish[at(wait) - begin]);
       const auto [seconds, seconds_at_bandwidth, wake] = price_of(instance);
       time.operations += 1;
@@ -175,7 +175,7 @@ class StagePricer {
 
   /// Does it wait for what this backward task receives from the next stage?
   bool needs_gradient(const OperationInstance& instance, int task) const {
-    return std::ranges::any_of(instance.waits, [&](int wait) {
+    return std::ranges::any_of(waits_of(program_, instance), [&](int wait) {
       const OperationInstance& other = program_.instances[at(wait)];
       return other.task == task &&
              program::operation_of(program_, other).lane == program::Lane::PpRecvBackward;
