@@ -118,7 +118,7 @@ inline std::vector<program::Program> uniform_pipeline(program::ScheduleKind kind
       const bool forward = task.kind == program::TaskKind::Forward;
       const bool receives = forward ? stage > 0 : stage + 1 < pp;
       const bool sends = forward ? stage + 1 < pp : stage > 0;
-      const std::vector<int>& waits;
+      std::vector<int> waits;
       if (receives) waits.push_back(made.peer(false, forward, 1, {}, task.microbatch));
       const int done = made.compute(forward ? program::Phase::Forward : program::Phase::InputGrad,
                                     forward ? 1 : 2, waits, task.microbatch);
