@@ -19,7 +19,7 @@
 #include "reports/validation/validation_report.hpp"
 #include "sim/anchors/adjustment.hpp"
 #include "sim/fit/calibration_fit.hpp"
-#include "sim/fit/measured_works.hpp"
+#include "sim/prices/measured_works.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/fit/refine.hpp"
 #include "sim/stacks/cluster_preset.hpp"

@@ -79,6 +79,9 @@ void fields(Visitor& v, Device& d) {
   v.required("name", d.name, "as on the data sheet");
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
   v.optional("architecture", d.architecture, "generation of a GPU");
+  v.optional("operators", d.operators,
+             "device whose measured operators correct the formulas: a100_sxm, h100_sxm, b200_sxm, "
+             "gb200, l40s");
   v.optional("power_w", d.power_w, "board power limit; 0 = not stated", between(0, limits::kRate));
   v.required("peak_tflop_per_s", d.peak_tflop_per_s, "dense peak by dtype, of one rank's device",
              between(kSmallest, limits::kRate));

@@ -9,6 +9,7 @@
 #include "fit/device_works.hpp"
 #include "fit/upper_median.hpp"
 #include "prices/device_speeds.hpp"
+#include "prices/measured_shapes.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -27,63 +28,51 @@ std::vector<double> ratios_of(const DeviceWorks& works, const OperatorConstants&
   return ratios;
 }
 
-double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return sum;
-}
-
-/// Each row's ratio after what its nearest neighbours of other shapes say of the formula: the mean
-/// of the logarithms of their ratios, weighted by inverse squared distance.
+/// Each row's ratio after what its nearest neighbours of other shapes say of the formula.
 std::vector<double> interpolated_ratios(const DeviceWorks& works,
                                         const std::vector<double>& ratios) {
-  std::vector<WorkShape> shapes;
-  std::map<std::pair<std::string, std::vector<double>>, std::vector<std::size_t>> kinds;
-  for (std::size_t i = 0; i < works.rows.size(); ++i) {
-    shapes.push_back(shape_of(*works.rows[i]));
-    kinds[{works.rows[i]->group, shapes[i].kind}].push_back(i);
-  }
-  std::vector<double> result(ratios.size());
-  for (const auto& [kind, members] : kinds)
-    for (const std::size_t i : members) {
-      std::vector<std::pair<double, std::size_t>> near;
-      for (const std::size_t j : members)
-        if (const double d = squared_distance(shapes[i].sizes, shapes[j].sizes); d > 0)
-          near.emplace_back(d, j);
-      const std::size_t corners = shapes[i].sizes.size() + 1;  // of the simplex around a shape
-      const std::size_t count = std::min(corners, near.size());
-      std::ranges::partial_sort(near, near.begin() + static_cast<std::ptrdiff_t>(count));
-      double weights = 0, sum = 0;
-      for (std::size_t k = 0; k < count; ++k) {
-        weights += 1 / near[k].first;
-        sum += std::log(ratios[near[k].second]) / near[k].first;
-      }
-      result[i] = weights > 0 ? ratios[i] / std::exp(sum / weights) : ratios[i];
-    }
+  MeasuredShapes shapes;
+  for (std::size_t i = 0; i < ratios.size(); ++i) shapes.add(*works.rows[i], 1 / ratios[i]);
+  std::vector<double> result;
+  for (std::size_t i = 0; i < ratios.size(); ++i)
+    result.push_back(ratios[i] * shapes.of(*works.rows[i], MeasuredShapes::Shape::Others).factor);
   return result;
 }
 
-/// Ratios of one file and device: by formula, from neighbours, with the device left out.
+/// The same from the tables that the presets hold.
+std::vector<double> shipped_ratios(const DeviceWorks& works, const std::vector<double>& ratios) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < ratios.size(); ++i)
+    result.push_back(
+        ratios[i] *
+        shape_correction(*works.rows[i], works.device, MeasuredShapes::Shape::Others).factor);
+  return result;
+}
+
+/// Ratios of one file and device: by formula, from neighbours, with the device left out, from what
+/// the presets hold.
 struct DeviceRatios {
-  std::vector<double> formula, interpolated, left_out;
+  std::vector<double> formula, interpolated, left_out, shipped;
 };
 
 OperatorErrors errors_of_group(const DeviceWorks& works, const DeviceRatios& ratios,
                                const std::string& group) {
   OperatorErrors errors{.file = works.file, .device = works.device, .group = group};
-  std::vector<double> formula, signed_formula, interpolated, left_out;
+  std::vector<double> formula, signed_formula, interpolated, left_out, shipped;
   for (std::size_t i = 0; i < works.rows.size(); ++i) {
     if (!group.empty() && works.rows[i]->group != group) continue;
     formula.push_back(std::abs(ratios.formula[i] - 1));
     signed_formula.push_back(ratios.formula[i] - 1);
     interpolated.push_back(std::abs(ratios.interpolated[i] - 1));
     left_out.push_back(std::abs(ratios.left_out[i] - 1));
+    shipped.push_back(std::abs(ratios.shipped[i] - 1));
   }
   errors.rows = static_cast<int>(formula.size());
   errors.formula = upper_median(formula);
   errors.bias = upper_median(signed_formula);
   errors.interpolated = upper_median(interpolated);
   errors.left_out = upper_median(left_out);
+  errors.shipped = upper_median(shipped);
   return errors;
 }
 
@@ -109,15 +98,6 @@ OperatorConstants constants_without(const std::string& device, const std::vector
   return known.contains(own) ? fitted : without_architecture(fitted, own);
 }
 
-/// The machine in whole nodes, with ranks enough for the row.
-Cluster holding(const Cluster& cluster, const MeasuredWork& row) {
-  const auto* message = std::get_if<CollectiveWork>(&row.work);
-  const int ranks = message != nullptr ? message->ranks : 1;
-  if (ranks <= cluster.num_ranks()) return cluster;
-  const int per_node = cluster.devices_per_node;
-  return with_ranks(cluster, (ranks + per_node - 1) / per_node * per_node);
-}
-
 }  // namespace
 
 std::vector<DeviceWorks> by_device(const WorkTable& table) {
@@ -127,7 +107,10 @@ std::vector<DeviceWorks> by_device(const WorkTable& table) {
     if (sheet.empty() || !is_judged(row)) continue;
     const auto [entry, fresh] = devices.try_emplace(row.device);
     DeviceWorks& works = entry->second;
-    if (fresh) works = {table.file, row.device, load_data_sheet(sheet), {}};
+    if (fresh) {
+      works = {table.file, row.device, load_data_sheet(sheet), {}};
+      works.data_sheet.device.operators.clear();  // formulas are judged, not what corrects them
+    }
     works.data_sheet = holding(works.data_sheet, row);
     works.rows.push_back(&row);
   }
@@ -164,6 +147,7 @@ OperatorReport validate_operators(const std::vector<WorkTable>& tables,
   for_each(works.size(), [&](std::size_t i) {
     ratios[i].formula = ratios_of(works[i], fitted);
     ratios[i].interpolated = interpolated_ratios(works[i], ratios[i].formula);
+    ratios[i].shipped = shipped_ratios(works[i], ratios[i].formula);
     ratios[i].left_out = ratios_of(works[i], without.at(works[i].device));
   });
   for (std::size_t i = 0; i < works.size(); ++i) {

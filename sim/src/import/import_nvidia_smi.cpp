@@ -29,15 +29,15 @@ std::string plain(std::string line) {
   return line;
 }
 
-struct Matrix {
+struct LinkMatrix {
   int gpus = 0;
   int cards = 0;
   std::vector<std::vector<std::string>> cells;  // GPU rows and columns
 };
 
-Matrix matrix_of(const ImportRequest& request) {
+LinkMatrix matrix_of(const ImportRequest& request) {
   std::istringstream lines(request.text);
-  Matrix matrix;
+  LinkMatrix matrix;
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -81,7 +81,7 @@ int links_of(const std::string& cell, int row, int column, const std::string& fi
 }  // namespace
 
 ImportedCluster import_nvidia_smi(const ImportRequest& request) {
-  const Matrix matrix = matrix_of(request);
+  const LinkMatrix matrix = matrix_of(request);
   const std::string base_name = request.base.value_or("dgx-h100");
   const Cluster base = load_cluster_preset(base_name);
   int most = 0, sum = 0;

@@ -11,6 +11,7 @@
 #include "core/units.hpp"
 #include "prices/collective_rates.hpp"
 #include "prices/measured_collectives.hpp"
+#include "prices/measured_shapes.hpp"
 #include "prices/nccl_algorithms.hpp"
 #include "sim/prices/pricing.hpp"
 
@@ -216,6 +217,12 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
   double seconds = formula(placement.size, bytes) * turns;
   PriceSource source = PriceSource::Formula;
   MeasuredSizes sizes;
+  if (*placement.level == 0 && speaks_for_collectives(cluster, collective)) {
+    const ShapeCorrection correction = shape_correction(
+        {.group = "half", .work = CollectiveWork{collective, placement.size, bytes}}, cluster);
+    seconds *= correction.factor;
+    if (correction.near) source = PriceSource::Interpolated;
+  }
   if (*placement.level == 0) {
     sizes = measured_messages(cluster, bytes);
     if (const auto measured =

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "prices/measured_shapes.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -166,7 +167,36 @@ double product_seconds(const ProductShape& shape, double peak, double bytes,
                        const Cluster& cluster) {
   const double compute = tiled_product_seconds(shape, peak, cluster);
   const Device& device = cluster.device;
-  return std::max(compute, bytes / (device.efficiency.memory * device.memory_gb_per_s * kGigabyte));
+  const double traffic = bytes / (device.efficiency.memory * device.memory_gb_per_s * kGigabyte);
+  return std::max(compute, traffic) * correction_of(shape, cluster).factor;
+}
+
+double ProductShape::fill() const {
+  if (!type) return 1;
+  switch (*type) {
+    case OperandType::Half:
+      return 1;
+    case OperandType::Fp8:
+    case OperandType::Fp8Block:
+      return 2;
+    case OperandType::Fp4:
+      return 4;
+  }
+  throw InvariantError("unknown operand type");
+}
+
+ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster) {
+  if (cluster.device.operators.empty() || !shape.type || shape.count != 1 || !shape.forward)
+    return {};
+  return shape_correction({.group = std::string(name_of(*shape.type)),
+                           .work = ProductWork{*shape.type, shape.m, shape.n, shape.k}},
+                          cluster);
+}
+
+ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster) {
+  if (cluster.device.operators.empty() || !shape.causal || shape.backward) return {};
+  return shape_correction({.group = std::string(name_of(OperandType::Half)), .work = *shape.causal},
+                          cluster);
 }
 
 double causal_keys(double seq, double window, const OperatorConstants& constants) {
@@ -188,6 +218,7 @@ double attention_seconds(const AttentionShape& shape, double peak, const Cluster
   double seconds = attention_flops(shape) / (rate * peak);
   if (efficiency.exponentials_per_ps > 0)
     seconds += shape.exponentials * shape.pairs / (efficiency.exponentials_per_ps * kTera);
+  seconds *= correction_of(shape, cluster).factor;
   if (efficiency.attention_tile <= 0) return seconds;
   constexpr double kWorstQuantization = 4;
   const double units = cluster.device.num_units;

@@ -3,9 +3,12 @@
 // priced here, so that the same work costs the same in both.
 #pragma once
 
+#include <optional>
+
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/prices/flash_generation.hpp"
+#include "sim/prices/measured_works.hpp"
 #include "sim/prices/operator_constants.hpp"
 
 namespace meshplan::sim {
@@ -26,19 +29,16 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& constants
 struct ProductShape {
   double count = 1;
   double m = 0, n = 0, k = 0;
-  double fill = 1;  // times the cluster's half_k
-};
+  std::optional<OperandType> type = OperandType::Half;  // none: wider than 16 bit
+  bool forward = true;  // of activations and weights, in the layout in which products were timed
 
-/// FP8's: a step of the inner loop holds as many bytes, so twice as many elements.
-inline constexpr double kFp8Fill = 2;
+  /// Times the cluster's half_k: a step of the inner loop holds as many bytes, so of FP8 twice as
+  /// many elements.
+  double fill() const;
+};
 
 /// Arithmetic alone, without launch. @param peak  FLOP/s
 double tiled_product_seconds(const ProductShape& shape, double peak, const Cluster& cluster);
-
-/// Seconds without launch: arithmetic or operand traffic, whichever is slower (roofline: Williams,
-/// Waterman and Patterson 2009). @param peak  FLOP/s @param bytes  operands through memory
-double product_seconds(const ProductShape& shape, double peak, double bytes,
-                       const Cluster& cluster);
 
 /// Fused attention over all local heads of a micro-batch.
 struct AttentionShape {
@@ -47,7 +47,22 @@ struct AttentionShape {
   double blocks = 0;      // independent tiles, for wave quantization
   bool backward = false;
   double exponentials = 1;  // of a pair, and what else its unit computes: see exponentials_of()
+  std::optional<AttentionWork> causal = {};  // where it is that, forward: for measured shapes
 };
+
+/// What measured shapes near it say of the formula: see measured_shapes.hpp.
+struct ShapeCorrection {
+  double factor = 1;  // times the formula's seconds
+  bool near = false;  // was a shape timed that is less than twice as large or small?
+};
+ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster);
+ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster);
+
+/// Seconds without launch: arithmetic or operand traffic, whichever is slower (roofline: Williams,
+/// Waterman and Patterson 2009), corrected by measured shapes. @param peak  FLOP/s
+/// @param bytes  operands through memory
+double product_seconds(const ProductShape& shape, double peak, double bytes,
+                       const Cluster& cluster);
 
 /// Keys that a query sees on average, with what its block of queries computes besides: the tiles on
 /// the diagonal run whole; a window's edges cost more, for masks and for tiles that are cut twice.

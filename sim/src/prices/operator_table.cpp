@@ -25,13 +25,17 @@ bool starts_with(const std::string& text, std::string_view prefix) {
 /// product for each expert, of the mean number of tokens.
 ProductShape product_shape(const SignatureParts& parts) {
   const bool grouped = starts_with(parts.kind, "grouped_linear.");
-  const double fill = starts_with(parts.kind, "scaled_linear.") ? kFp8Fill : 1;
+  const bool scaled = starts_with(parts.kind, "scaled_linear.");
+  const bool half = parts.dtype == DType::BF16 || parts.dtype == DType::F16;
+  const std::optional<OperandType> type = scaled ? std::optional(OperandType::Fp8)
+                                          : half ? std::optional(OperandType::Half)
+                                                 : std::nullopt;
   const double count = grouped ? std::max(1.0, parts.sizes[1]) : 1;
   const double t = parts.sizes[0] / count;
   const double out = parts.sizes[grouped ? 2 : 1], in = parts.sizes[grouped ? 3 : 2];
-  if (parts.kind.ends_with(".input_grad")) return {count, t, in, out, fill};
-  if (parts.kind.ends_with(".weight_grad")) return {count, out, in, t, fill};
-  return {count, t, out, in, fill};
+  if (parts.kind.ends_with(".input_grad")) return {count, t, in, out, type, false};
+  if (parts.kind.ends_with(".weight_grad")) return {count, out, in, t, type, false};
+  return {count, t, out, in, type};
 }
 
 bool is_product(const SignatureParts& parts) {
@@ -92,8 +96,8 @@ bool is_attention(const SignatureParts& parts) {
   return starts_with(parts.kind, "attention.") && parts.size("h") > 0 && parts.size("e") > 0;
 }
 
-/// "b= s= h= k= e=" and a mask; what a block of queries computes beside its pairs.
-double formula_of_attention(const SignatureParts& parts, double flops, const Cluster& cluster) {
+/// "b= s= h= k= e=" and a mask; with what a block of queries computes beside its pairs.
+AttentionShape attention_shape(const SignatureParts& parts, double flops, const Cluster& cluster) {
   const double batch = parts.size("b"), seq = parts.size("s"), heads = parts.size("h");
   const double head_sizes = head_sizes_of(parts);
   const double tile = cluster.device.efficiency.attention_tile;
@@ -112,7 +116,21 @@ double formula_of_attention(const SignatureParts& parts, double flops, const Clu
     }
     shape.blocks = heads * std::ceil(batch * seq / tile);
   }
-  return attention_seconds(shape, peak_flop_per_s(cluster, parts.dtype), cluster);
+  if (!full && parts.size("keys") <= seq)
+    shape.causal = AttentionWork{.batch = batch,
+                                 .seq = seq,
+                                 .heads = heads,
+                                 .kv_heads = parts.size("k"),
+                                 .head = parts.size("e"),
+                                 .value_head = head_sizes - parts.size("e"),
+                                 .window = parts.size("window")};
+  return shape;
+}
+
+/// Was a shape like it timed on the device?
+bool is_near_measured(const SignatureParts& parts, double flops, const Cluster& cluster) {
+  if (is_product(parts)) return correction_of(product_shape(parts), cluster).near;
+  return is_attention(parts) && correction_of(attention_shape(parts, flops, cluster), cluster).near;
 }
 
 /// Seconds with one output tile; `rate` is what the tile's data reuse leaves of the peak.
@@ -126,7 +144,7 @@ double tiled_gemm_seconds(const ProductShape& shape, double tile_m, double tile_
                                    std::max(1.0, std::floor(shape.k / kFewestSplitK)));
   const double waves = std::ceil(tiles * splits / units);
   const double k = shape.k / splits;
-  const double inner_rate = k / (k + shape.fill * device.efficiency.half_k);
+  const double inner_rate = k / (k + shape.fill() * device.efficiency.half_k);
   const double unit_flops =
       std::max(kWorstEfficiency, device.efficiency.gemm * rate * inner_rate) * peak / units;
   return waves * 2 * tile_m * tile_n * k / unit_flops;
@@ -218,7 +236,9 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
     return launch + formula_of_product(parts, bytes, cluster) +
            pass_after_product_seconds(parts, cluster);
   if (is_attention(parts))
-    return launch + std::max(traffic, formula_of_attention(parts, flops, cluster));
+    return launch +
+           std::max(traffic, attention_seconds(attention_shape(parts, flops, cluster),
+                                               peak_flop_per_s(cluster, parts.dtype), cluster));
   return launch + traffic;
 }
 
@@ -284,6 +304,7 @@ Price OperatorTable::price(const std::string& signature, double flops, double by
     price.sizes.asked = size_of_work(flops, bytes);
     return with_memory_demand(price, correction.slowdown, bytes);
   }
+  if (is_near_measured(parts, flops, cluster_)) price.source = PriceSource::Interpolated;
   if (cluster_.device.kind != DeviceKind::Cpu || price.seconds <= 0 ||
       cluster_.host_memory_gb_per_s <= 0)
     return price;

@@ -35,6 +35,14 @@ void LayerWalk::attention(const Op& op) {
                  .head_sizes = head + value,
                  .blocks = heads * std::ceil(tokens_ / kFlashTile),
                  .exponentials = exponentials_of(op.attributes.softcap > 0)};
+  if (op.attributes.causal && parallel.cp == 1)
+    flash.causal = AttentionWork{.batch = tokens_ / seq,
+                                 .seq = seq,
+                                 .heads = heads,
+                                 .kv_heads = local_kv_heads(op, heads),
+                                 .head = head,
+                                 .value_head = value,
+                                 .window = static_cast<double>(op.attributes.window)};
   flash.low_precision = run_.fp8_attention;
   if (run_.fp8_attention) {  // queries, keys and values, and their gradients' input
     for (const TensorId id : op.inputs)
@@ -53,12 +61,14 @@ void LayerWalk::attention(const Op& op) {
   if (parallel.cp > 1) exchange_context(op, heads, head, value);
 }
 
+double LayerWalk::local_kv_heads(const Op& op, double heads) const {
+  if (op.kind == OpKind::LatentAttention) return heads;
+  return std::max(1.0, static_cast<double>(op.attributes.kv_heads) / run_.parallel.tp);
+}
+
 void LayerWalk::exchange_context(const Op& op, double heads, double head, double value) {
   const auto& parallel = run_.parallel;
-  const double kv_heads =
-      op.kind == OpKind::LatentAttention
-          ? heads
-          : std::max(1.0, static_cast<double>(op.attributes.kv_heads) / parallel.tp);
+  const double kv_heads = local_kv_heads(op, heads);
   const double kv = tokens_ * kv_heads * (head + value) * kHalfBytes;
   if (run_.switches.cp_all_to_all) {
     const double qkvo = tokens_ * (heads * head * 2 + kv_heads * (head + value)) * kHalfBytes;

@@ -26,6 +26,7 @@ void LayerWalk::product(double count, double m, double n, double k, bool low_pre
             .n = k,
             .k = n,
             .low_precision = low_precision,
+            .backward = true,
             .routed = routed,
             .kernels = habit.backward_kernels / 2});
   backward({.kind = WorkKind::Product,
@@ -35,6 +36,7 @@ void LayerWalk::product(double count, double m, double n, double k, bool low_pre
             .k = m,
             .low_precision = low_precision,
             .bytes = count * n * k * profile_.gradient_accumulation_bytes,
+            .backward = true,
             .routed = routed,
             .kernels = habit.backward_kernels / 2});
 }

@@ -84,6 +84,7 @@ class LayerWalk {
   /// Attention, section 3), or are gathered (Llama Team 2024, Llama 3, section 3.3.2); or heads are
   /// exchanged for tokens (Jacobs et al. 2023, Ulysses).
   void exchange_context(const Op& op, double heads, double head, double value);
+  double local_kv_heads(const Op& op, double heads) const;
   /// Scores in memory: 5 a s^2 b bytes are kept (Korthikanti et al. 2022, section 4.1).
   void scores(double heads, double head, double value, double seq);
 

@@ -5,11 +5,13 @@
 // Letters: T tokens of a micro-batch on a cp rank, R routed tokens of a rank, D hidden, F ffn.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/graph.hpp"
 #include "program/plan/mesh.hpp"
 #include "program/program.hpp"
+#include "sim/prices/measured_works.hpp"
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/training_run.hpp"
 
@@ -34,8 +36,9 @@ struct WorkItem {
   double head_sizes = 0;       // Flash: of query and value together
   double blocks = 0;           // Flash: independent tiles, for wave quantization
   double exponentials = 1;     // Flash: of a pair
-  bool backward = false;       // Flash
-  bool at_once = false;        // Ring: gathered beside the attention of its first step
+  std::optional<AttentionWork> causal = {};  // Flash: a rank's, where it has whole sequences
+  bool backward = false;                     // Product, Flash
+  bool at_once = false;  // Ring: gathered beside the attention of its first step
   program::Collective collective = program::Collective::AllReduce;
   program::Group group = program::Group::Tp;
   bool routed = false;           // its size follows the busiest expert rank

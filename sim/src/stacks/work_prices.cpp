@@ -43,7 +43,8 @@ Cluster with_shared_links(Cluster cluster) {
 }
 
 AttentionShape shape_of(const WorkItem& flash) {
-  return {flash.pairs, flash.head_sizes, flash.blocks, flash.backward, flash.exponentials};
+  return {flash.pairs,    flash.head_sizes,   flash.blocks,
+          flash.backward, flash.exponentials, flash.causal};
 }
 
 /// Each boundary between stages, where it crosses most: the ranks of a stage meet its next one
@@ -120,8 +121,11 @@ double WorkPricer::product(const WorkItem& item) const {
   const double element = fp8 ? 1 : 2;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
-  const double seconds = product_seconds({item.count, item.m, item.n, item.k, fp8 ? kFp8Fill : 1},
-                                         peak, bytes, cluster_);
+  const OperandType low =
+      run_.precision == RunPrecision::Fp8 ? OperandType::Fp8 : OperandType::Fp8Block;
+  const double seconds = product_seconds(
+      {item.count, item.m, item.n, item.k, fp8 ? low : OperandType::Half, !item.backward}, peak,
+      bytes, cluster_);
   const double scale = item.routed ? 1 + imbalance_ : 1;
   // What the epilogue adds to memory waits for the last product of a tile.
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);

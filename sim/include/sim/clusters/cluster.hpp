@@ -44,7 +44,8 @@ struct Device {
   std::string name;
   DeviceKind kind = DeviceKind::Gpu;
   Architecture architecture = Architecture::Other;
-  double power_w = 0;                              // board power limit; 0 = not stated
+  std::string operators;  // measured ones that speak for it, a name in sim/operators; may be empty
+  double power_w = 0;     // board power limit; 0 = not stated
   std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype or "fp8": {"bf16": 989}
   double memory_gib = 0;        // of one device; of the whole host if ranks are CPU processes
   double memory_gb_per_s = 0;   // reached by one rank alone

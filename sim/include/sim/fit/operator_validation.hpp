@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/fit/measured_works.hpp"
+#include "sim/prices/measured_works.hpp"
 #include "sim/fit/validation.hpp"
 
 namespace meshplan::sim {
@@ -27,6 +27,7 @@ struct OperatorErrors {
   double bias = 0;          // median of predicted / measured - 1
   double interpolated = 0;  // median, each shape predicted from the others
   double left_out = 0;      // median, with constants that were fitted without the device
+  double shipped = 0;       // median, corrected by other shapes of the presets' tables
 };
 
 struct OperatorReport {

@@ -16,6 +16,9 @@ namespace meshplan::sim {
 /// How the operands of a product are stored: 16 bit, FP8 with a scale a tensor or a block, 4 bit.
 enum class OperandType { Half, Fp8, Fp8Block, Fp4 };
 
+/// As the tables name it.
+std::string_view name_of(OperandType type);
+
 /// (m, k) x (k, n), and the cast of the 16-bit activations (m, k) to a smaller type.
 struct ProductWork {
   OperandType type = OperandType::Half;
@@ -28,6 +31,7 @@ struct AttentionWork {
   double head = 0, value_head = 0;  // elements
   double window = 0;                // keys that a query sees; 0 = all before it
   bool prepares = true;  // rotates queries and keys, and files keys and values, before it
+  bool operator==(const AttentionWork&) const = default;
 };
 
 /// Permutation, grouped products and activation of the experts that one rank holds, balanced.
@@ -71,6 +75,9 @@ std::string data_sheet_name(std::string_view device);
 /// @param cluster  with_operator_speeds() of the device's data sheet, with ranks enough
 double work_seconds(const MeasuredWork& row, const Cluster& cluster,
                     const OperatorConstants& constants);
+
+/// The machine in whole nodes, with ranks enough for the row.
+Cluster holding(const Cluster& cluster, const MeasuredWork& row);
 
 /// Logarithms of the sizes (base 2) in which neighbours are near, and what neighbours must share.
 struct WorkShape {

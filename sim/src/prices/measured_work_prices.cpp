@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "prices/device_speeds.hpp"
-#include "sim/fit/measured_works.hpp"
+#include "sim/prices/measured_works.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -24,31 +24,30 @@ constexpr double kExpertsKernels = 8;
 struct Operands {
   double peak = 0;  // FLOP/s, less what its type loses besides
   double bytes = 0;
-  double fill = 1;
 };
 
 Operands operands_of(OperandType type, const Cluster& cluster) {
   const Efficiency& efficiency = cluster.device.efficiency;
   switch (type) {
     case OperandType::Half:
-      return {peak_flop_per_s(cluster, DType::BF16), kHalf, 1};
+      return {peak_flop_per_s(cluster, DType::BF16), kHalf};
     case OperandType::Fp8:
-      return {float8_peak_flop_per_s(cluster) * efficiency.fp8, 1, kFp8Fill};
+      return {float8_peak_flop_per_s(cluster) * efficiency.fp8, 1};
     case OperandType::Fp8Block:
-      return {float8_peak_flop_per_s(cluster) * efficiency.fp8_block, 1, kFp8Fill};
+      return {float8_peak_flop_per_s(cluster) * efficiency.fp8_block, 1};
     case OperandType::Fp4:
-      return {2 * float8_peak_flop_per_s(cluster) * efficiency.fp4, 0.5, 2 * kFp8Fill};
+      return {2 * float8_peak_flop_per_s(cluster) * efficiency.fp4, 0.5};
   }
   throw InvariantError("unknown operand type");
 }
 
 double products_seconds(OperandType type, const ProductShape& shape, const Cluster& cluster) {
   const Operands operands = operands_of(type, cluster);
-  ProductShape filled = shape;
-  filled.fill = operands.fill;
+  ProductShape typed = shape;
+  typed.type = type;
   const double bytes = shape.count * (operands.bytes * (shape.m * shape.k + shape.k * shape.n) +
                                       kHalf * shape.m * shape.n);
-  return product_seconds(filled, operands.peak, bytes, cluster);
+  return product_seconds(typed, operands.peak, bytes, cluster);
 }
 
 /// The activations (m, k) in 16 bit become the product's operand: with one scale a tensor they are

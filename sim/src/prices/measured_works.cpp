@@ -1,4 +1,4 @@
-#include "sim/fit/measured_works.hpp"
+#include "sim/prices/measured_works.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -58,10 +58,11 @@ class WorkCells {
 };
 
 OperandType operand_type(const WorkCells& row) {
-  return row.one_of<OperandType>("dtype", {{"bfloat16", OperandType::Half},
-                                           {"fp8", OperandType::Fp8},
-                                           {"fp8_block", OperandType::Fp8Block},
-                                           {"nvfp4", OperandType::Fp4}});
+  std::map<std::string, OperandType> types;
+  for (const OperandType type :
+       {OperandType::Half, OperandType::Fp8, OperandType::Fp8Block, OperandType::Fp4})
+    types.emplace(name_of(type), type);
+  return row.one_of<OperandType>("dtype", types);
 }
 
 ProductWork product_of(const WorkCells& row) {
@@ -129,6 +130,20 @@ const std::vector<std::string>& operator_files() {
   return kFiles;
 }
 
+std::string_view name_of(OperandType type) {
+  switch (type) {
+    case OperandType::Half:
+      return "bfloat16";
+    case OperandType::Fp8:
+      return "fp8";
+    case OperandType::Fp8Block:
+      return "fp8_block";
+    case OperandType::Fp4:
+      return "nvfp4";
+  }
+  throw InvariantError("unknown operand type");
+}
+
 std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std::string& file) {
   const auto lines = parse_csv(text, file);
   if (lines.empty()) throw ConfigError(file + ": is empty; a header is expected");
@@ -179,6 +194,14 @@ std::string data_sheet_name(std::string_view device) {
   return is_preset ? std::string(device) : "";
 }
 
+Cluster holding(const Cluster& cluster, const MeasuredWork& row) {
+  const auto* message = std::get_if<CollectiveWork>(&row.work);
+  const int ranks = message != nullptr ? message->ranks : 1;
+  if (ranks <= cluster.num_ranks()) return cluster;
+  const int per_node = cluster.devices_per_node;
+  return with_ranks(cluster, (ranks + per_node - 1) / per_node * per_node);
+}
+
 WorkShape shape_of(const MeasuredWork& row) {
   const auto logs = [](std::initializer_list<double> sizes) {
     std::vector<double> result;
@@ -192,7 +215,7 @@ WorkShape shape_of(const MeasuredWork& row) {
           return {logs({work.m, work.n, work.k}), {}};
         } else if constexpr (std::is_same_v<Work, AttentionWork>) {
           return {logs({work.batch, work.seq, work.heads, work.kv_heads}),
-                  {work.head, work.window}};
+                  {work.head, work.value_head, work.window}};
         } else if constexpr (std::is_same_v<Work, ExpertsWork>) {
           return {logs({work.tokens, work.hidden, work.ffn / work.etp, work.experts / work.ep,
                         work.tokens * work.top_k / work.experts}),

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Thins tables of measured operators to what interpolation needs.
+
+    scripts/thin_operators.py ../shared/reference/operators sim/operators
+
+Of each device and kind of operator it keeps, one after another, the shape that the others tell worst, until nine of
+ten are told to within 3 % or there are enough. What is interpolated is the time over the work's size (FLOP, pairs of
+a query and a key, bytes), as sim/src/prices/measured_shapes.cpp does with the time over the formula's. Kept are shapes
+that training meets: products with all sides of at least 1,024, collectives of at least 64 KiB.
+"""
+import collections
+import csv
+import math
+import pathlib
+import sys
+
+ENOUGH = {"gemm": 300, "attention": 160, "mla": 140, "nccl": 400}
+TOLD = 0.03
+LEAST_SIDE = 1024
+LEAST_MESSAGE = 1 << 16
+
+
+def gemm(row):
+    m, n, k = (int(row[c]) for c in ("m", "n", "k"))
+    if min(m, n, k) < LEAST_SIDE:
+        return None
+    return (row["dtype"],), (m, n, k), m * n * k
+
+
+def attention(row):
+    batch, seq, heads, kv = (int(row[c]) for c in ("batch", "seq", "heads", "kv_heads"))
+    window = int(row["window"])
+    keys = min(window or seq, seq)
+    return (row["dtype"], row["head_dim"], row["window"]), (batch, seq, heads, kv), batch * seq * heads * keys
+
+
+def mla(row):
+    batch, seq, heads = (int(row[c]) for c in ("batch", "seq", "heads"))
+    return (row["dtype"],), (batch, seq, heads), batch * seq * seq * heads
+
+
+def nccl(row):
+    size = int(row["message_size"]) * (2 if row["dtype"] == "half" else 1)
+    if row["dtype"] != "half" or size < LEAST_MESSAGE:
+        return None
+    return (row["operation"], row["ranks"]), (size,), size
+
+
+def thinned(rows, enough):
+    """@param rows  (sizes, logarithm of time over work, line) of one kind  @returns lines"""
+    points = [[math.log2(s) for s in sizes] for sizes, _, _ in rows]
+    corners = len(points[0]) + 1
+    near = [[] for _ in rows]  # of each: (squared distance, kept row), the nearest first
+    told = [None] * len(rows)
+    kept = []
+
+    def keep(new):
+        kept.append(new)
+        for i, point in enumerate(points):
+            if told[i] == 0:
+                continue
+            d = sum((a - b) ** 2 for a, b in zip(point, points[new]))
+            if d == 0:
+                told[i] = 0
+            elif len(near[i]) < corners or d < near[i][-1][0]:
+                near[i] = sorted(near[i] + [(d, new)])[:corners]
+                weights = sum(1 / d for d, _ in near[i])
+                mean = sum(rows[j][1] / d for d, j in near[i]) / weights
+                told[i] = abs(mean - rows[i][1])
+
+    keep(max(range(len(rows)), key=lambda i: sum(points[i])))
+    while len(kept) < min(enough, len(rows)):
+        if sorted(told)[int(0.9 * (len(told) - 1))] <= TOLD:
+            break
+        keep(max(range(len(rows)), key=lambda i: told[i]))
+    return [rows[i][2] for i in kept]
+
+
+def main():
+    source, target = (pathlib.Path(a) for a in sys.argv[1:3])
+    for name, describe in (("gemm", gemm), ("attention", attention), ("mla", mla), ("nccl", nccl)):
+        kinds = collections.defaultdict(dict)
+        with open(source / f"{name}.csv", newline="") as file:
+            reader = csv.DictReader(file)
+            for row in reader:
+                if (described := describe(row)) is None:
+                    continue
+                kind, sizes, work = described
+                line = ",".join(row[c] for c in reader.fieldnames)
+                kinds[row["device"], kind].setdefault(sizes, (sizes, math.log(float(row["time_us"]) / work), line))
+            header = ",".join(reader.fieldnames)
+        devices = collections.defaultdict(list)
+        for (device, _), rows in sorted(kinds.items()):
+            lines = thinned(list(rows.values()), ENOUGH[name])
+            devices[device] += sorted(lines)
+            print(f"{name} {device}: {len(lines)} of {len(rows)}", flush=True)
+        for device, lines in devices.items():
+            (target / f"{device}.{name}.csv").write_text("\n".join([header, *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
