@@ -52,6 +52,7 @@ struct FarSeconds {
 struct ClassSeconds {
   std::string_view name;
   double fitted_sigma = 0;  // on a GPU, whose formulas hold fitted constants
+  double shape_sigma = 0;   // besides, where no shape near it was timed on such a GPU
   std::array<double, 3> by_source{};
 
   void append_to(std::vector<PredictionTerm>& terms, bool gpu) const {
@@ -60,10 +61,16 @@ struct ClassSeconds {
     };
     terms.push_back({name, seconds(PriceSource::Measured), kMeasuredSigma, TermSource::Measured,
                      "more samples on a quiet machine"});
-    terms.push_back({name, seconds(PriceSource::Interpolated), kBetweenSigma,
-                     TermSource::Interpolated, kCalibrate});
-    terms.push_back({name, seconds(PriceSource::Formula), gpu ? fitted_sigma : kCpuSheetSigma,
-                     gpu ? TermSource::Interpolated : TermSource::DataSheet, kCalibrate});
+    const double between = seconds(PriceSource::Interpolated);
+    const double formula = seconds(PriceSource::Formula);
+    if (gpu) {
+      terms.push_back({name, between, fitted_sigma, TermSource::Measured, kCalibrate});
+      terms.push_back({name, formula, std::hypot(fitted_sigma, shape_sigma),
+                       TermSource::Interpolated, kCalibrate});
+    } else {
+      terms.push_back({name, between, kBetweenSigma, TermSource::Interpolated, kCalibrate});
+      terms.push_back({name, formula, kCpuSheetSigma, TermSource::DataSheet, kCalibrate});
+    }
   }
 };
 
@@ -82,8 +89,8 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
       price_program(program, mesh.rank_of({.pp = program.role.stage}), mesh, cluster);
   const bool low = program.plan.workload.fp8 != program::Float8Recipe::None;
   std::array<ClassSeconds, 3> classes{
-      {{"matrix products", low ? kLowPrecisionSigma : kProductSigma},
-       {"attention", kAttentionSigma},
+      {{"matrix products", low ? kLowPrecisionSigma : kProductSigma, kShapeSigma},
+       {"attention", kAttentionSigma, kShapeSigma},
        {"streams and the optimizer", kStreamSigma}}};
   FarSeconds compute, exchange_far, pipeline_far, gradients_far;
   const std::vector<double> times = times_run(program);
