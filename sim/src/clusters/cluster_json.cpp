@@ -114,6 +114,8 @@ void fields(Visitor& v, FabricLevel& l) {
              between(1, kLargestFactor));
   v.optional("reached", l.reached, "part of the links' rate that large collectives reach",
              between(kSmallest, 2));
+  v.optional("operators", l.operators,
+             "device whose measured collectives correct the formulas; of the innermost level");
 }
 
 template <class Visitor>

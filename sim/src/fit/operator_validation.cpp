@@ -109,7 +109,7 @@ std::vector<DeviceWorks> by_device(const WorkTable& table) {
     DeviceWorks& works = entry->second;
     if (fresh) {
       works = {table.file, row.device, load_data_sheet(sheet), {}};
-      works.data_sheet.device.operators.clear();  // formulas are judged, not what corrects them
+      works.data_sheet = without_measured_shapes(works.data_sheet);  // formulas are judged
     }
     works.data_sheet = holding(works.data_sheet, row);
     works.rows.push_back(&row);

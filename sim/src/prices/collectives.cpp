@@ -217,13 +217,11 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
   double seconds = formula(placement.size, bytes) * turns;
   PriceSource source = PriceSource::Formula;
   MeasuredSizes sizes;
-  if (*placement.level == 0 && speaks_for_collectives(cluster, collective)) {
-    const ShapeCorrection correction = shape_correction(
-        {.group = "half", .work = CollectiveWork{collective, placement.size, bytes}}, cluster);
+  if (*placement.level == 0) {
+    const ShapeCorrection correction =
+        collective_correction(collective, placement.size, bytes, cluster);
     seconds *= correction.factor;
     if (correction.near) source = PriceSource::Interpolated;
-  }
-  if (*placement.level == 0) {
     sizes = measured_messages(cluster, bytes);
     if (const auto measured =
             measured_seconds(cluster, comm_op(collective), placement, bytes, formula)) {

@@ -190,13 +190,13 @@ ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster)
     return {};
   return shape_correction({.group = std::string(name_of(*shape.type)),
                            .work = ProductWork{*shape.type, shape.m, shape.n, shape.k}},
-                          cluster);
+                          cluster.device.operators);
 }
 
 ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster) {
   if (cluster.device.operators.empty() || !shape.causal || shape.backward) return {};
   return shape_correction({.group = std::string(name_of(OperandType::Half)), .work = *shape.causal},
-                          cluster);
+                          cluster.device.operators);
 }
 
 double causal_keys(double seq, double window, const OperatorConstants& constants) {

@@ -40,8 +40,7 @@ class TimedDevice {
  private:
   void read() {
     std::call_once(read_, [&] {
-      sheet_ = load_data_sheet(data_sheet_name(name_));
-      sheet_.device.operators.clear();
+      sheet_ = without_measured_shapes(load_data_sheet(data_sheet_name(name_)));
       Cluster priced = with_operator_speeds(sheet_, operator_constants());
       for (const EmbeddedFile& file : operator_table_presets()) {
         const std::size_t dot = file.name.find('.');
@@ -124,26 +123,21 @@ ShapeCorrection MeasuredShapes::of(const MeasuredWork& work, Shape shapes) const
   return {.factor = std::exp(sum / weights), .near = count > 0 && near[0].distance < kNear};
 }
 
-ShapeCorrection shape_correction(const MeasuredWork& work, const Cluster& cluster) {
-  return shape_correction(work, cluster.device.operators, MeasuredShapes::Shape::Any);
-}
-
 ShapeCorrection shape_correction(const MeasuredWork& work, std::string_view device,
                                  MeasuredShapes::Shape shapes) {
   TimedDevice* timed = device.empty() ? nullptr : timed_device(device);
   return timed == nullptr ? ShapeCorrection{} : timed->shapes().of(work, shapes);
 }
 
-bool speaks_for_collectives(const Cluster& cluster, program::Collective collective) {
-  if (cluster.device.operators.empty() || cluster.fabric.empty()) return false;
-  TimedDevice* device = timed_device(cluster.device.operators);
-  if (device == nullptr) return false;
-  const FabricLevel& own = cluster.fabric.front();
-  const FabricLevel& timed = device->sheet().fabric.front();
-  const bool as_fast =
-      own.link_gb_per_s / own.ranks_per_link == timed.link_gb_per_s / timed.ranks_per_link;
-  return as_fast && (collective != program::Collective::AllReduce ||
-                     switches_sum(cluster) == switches_sum(device->sheet()));
+ShapeCorrection collective_correction(program::Collective collective, int ranks, double bytes,
+                                      const Cluster& cluster) {
+  const std::string& device = cluster.fabric.front().operators;
+  TimedDevice* timed = device.empty() ? nullptr : timed_device(device);
+  if (timed == nullptr) return {};
+  if (collective == program::Collective::AllReduce &&
+      switches_sum(cluster) != switches_sum(timed->sheet()))
+    return {};
+  return timed->shapes().of({.group = "half", .work = CollectiveWork{collective, ranks, bytes}});
 }
 
 }  // namespace meshplan::sim

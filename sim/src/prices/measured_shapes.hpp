@@ -34,15 +34,14 @@ class MeasuredShapes {
   std::map<Kind, std::vector<Timed>> kinds_;
 };
 
-/// By what the presets hold of the cluster's device (Device::operators): the tables in
-/// sim/operators. 1 where they hold nothing, as of every cluster that names no device.
-ShapeCorrection shape_correction(const MeasuredWork& work, const Cluster& cluster);
-/// @param device  as the tables name it
+/// By the tables in sim/operators. @param device  as they name it (Device::operators); 1 of others
 ShapeCorrection shape_correction(const MeasuredWork& work, std::string_view device,
-                                 MeasuredShapes::Shape shapes);
+                                 MeasuredShapes::Shape shapes = MeasuredShapes::Shape::Any);
 
-/// Is a table's collective on the innermost level the cluster's: with links as fast, and switches
-/// that sum if those of the table did?
-bool speaks_for_collectives(const Cluster& cluster, program::Collective collective);
+/// Of a collective inside the innermost level, by the tables that it names. An all-reduce is
+/// corrected only where switches sum, or not, as they did when it was timed.
+/// @param ranks  that take part @param bytes  that one of them passes in
+ShapeCorrection collective_correction(program::Collective collective, int ranks, double bytes,
+                                      const Cluster& cluster);
 
 }  // namespace meshplan::sim

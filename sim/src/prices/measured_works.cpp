@@ -194,6 +194,12 @@ std::string data_sheet_name(std::string_view device) {
   return is_preset ? std::string(device) : "";
 }
 
+Cluster without_measured_shapes(Cluster cluster) {
+  cluster.device.operators.clear();
+  for (FabricLevel& level : cluster.fabric) level.operators.clear();
+  return cluster;
+}
+
 Cluster holding(const Cluster& cluster, const MeasuredWork& row) {
   const auto* message = std::get_if<CollectiveWork>(&row.work);
   const int ranks = message != nullptr ? message->ranks : 1;

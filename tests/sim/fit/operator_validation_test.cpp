@@ -29,7 +29,7 @@ OperatorConstants round_constants() {
 
 /// An H100 whose memory, launches and fills take no time.
 Cluster endless_memory(const OperatorConstants& constants) {
-  Cluster sheet = load_data_sheet("dgx-h100");
+  Cluster sheet = without_measured_shapes(load_data_sheet("dgx-h100"));
   sheet.device.peak_tflop_per_s = {{"bf16", 1000}, {"fp8", 2000}};
   sheet.device.power_w = 1e6;  // of 0.93 of the peak
   sheet.device.memory_gb_per_s = 1e9;
@@ -131,7 +131,8 @@ TEST_CASE("An architecture without a table takes its relative's energy", "[sim][
 TEST_CASE("A fit of operators recovers what made them", "[sim][operators]") {
   OperatorConstants truth = values_of(operator_records(), operator_constant_members());
   truth.product_hopper = 0.7;
-  const Cluster cluster = with_operator_speeds(load_data_sheet("dgx-h100"), truth);
+  const Cluster cluster =
+      with_operator_speeds(without_measured_shapes(load_data_sheet("dgx-h100")), truth);
   WorkTable table{.file = "gemm.csv", .rows = {}};
   for (const double m : {1024, 2048, 4096, 8192})
     for (const double k : {1024, 2048, 4096, 8192}) {

@@ -82,16 +82,20 @@ TEST_CASE("Tables correct what they speak of, and nothing else", "[sim][measured
   CHECK(product_seconds(other, peak, 0, h100) == without_tables(other, h100));
   // B300 has a data sheet alone.
   const Cluster b300 = alone("dgx-b300");
-  CHECK(product_seconds(forward, peak, 0, b300) == without_tables(forward, b300));
-  // Collectives: with NVLinks as many, and with switches that sum as those of the table.
+  CHECK(product_seconds(forward, peak_flop_per_s(b300, DType::BF16), 0, b300) ==
+        without_tables(forward, b300));
+  // Collectives: where a preset's links are the table's, and switches sum as they did there.
   using program::Collective;
-  CHECK(speaks_for_collectives(h100, Collective::AllReduce));
-  CHECK(speaks_for_collectives(alone("dgx-a100"), Collective::AllGather));
-  CHECK(!speaks_for_collectives(alone("jean-zay-a100"), Collective::AllGather));
+  const auto factor = [](Collective collective, const Cluster& cluster) {
+    return collective_correction(collective, 8, 1 << 26, cluster).factor;
+  };
+  CHECK(factor(Collective::AllReduce, h100) != 1);
+  CHECK(factor(Collective::AllGather, alone("dgx-a100")) != 1);
+  CHECK(factor(Collective::AllGather, alone("jean-zay-a100")) == 1);
   Cluster old = h100;
   old.communication.offers.clear();
-  CHECK(speaks_for_collectives(old, Collective::AllGather));
-  CHECK(!speaks_for_collectives(old, Collective::AllReduce));
+  CHECK(factor(Collective::AllGather, old) == factor(Collective::AllGather, h100));
+  CHECK(factor(Collective::AllReduce, old) == 1);
 }
 
 TEST_CASE("A price says whether shapes near it were measured", "[sim][measured_shapes]") {

@@ -229,8 +229,8 @@ TEST_CASE("A clamped unit that a stack does not fuse passes memory more often", 
 // each of the sixteen experts.
 TEST_CASE("Biases of experts' outputs are added expert by expert", "[sim][work]") {
   const LayerWork with = gpt_oss_work("megatron-core", [](models::ModelSpec&) {});
-  const LayerWork without = gpt_oss_work(
-      "megatron-core", [](models::ModelSpec& spec) { spec.moe->expert_bias = false; });
+  const LayerWork without =
+      gpt_oss_work("megatron-core", [](models::ModelSpec& spec) { spec.moe->expert_bias = false; });
   const double elements = 2 * kTokens * kHidden;
   CHECK(stream_bytes(with.forward) - stream_bytes(without.forward) == Approx(28 * elements));
   CHECK(stream_bytes(with.backward) - stream_bytes(without.backward) == Approx(36 * elements));

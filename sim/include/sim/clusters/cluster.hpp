@@ -66,6 +66,7 @@ struct FabricLevel {
   int ranks_per_link = 1;    // ranks that share one link
   double oversubscription = 1.0;  // traffic entering the level over what it can carry
   double reached = 1.0;           // of the links' rate by large collectives, as measured
+  std::string operators;          // measured collectives that speak for it, as Device::operators
   bool operator==(const FabricLevel&) const = default;
 };
 

@@ -76,6 +76,9 @@ std::string data_sheet_name(std::string_view device);
 double work_seconds(const MeasuredWork& row, const Cluster& cluster,
                     const OperatorConstants& constants);
 
+/// The cluster with formulas that no measured operator corrects.
+Cluster without_measured_shapes(Cluster cluster);
+
 /// The machine in whole nodes, with ranks enough for the row.
 Cluster holding(const Cluster& cluster, const MeasuredWork& row);
 
