@@ -186,17 +186,13 @@ double ProductShape::fill() const {
 }
 
 ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster) {
-  if (cluster.device.operators.empty() || !shape.type || shape.count != 1 || !shape.forward)
-    return {};
-  return shape_correction({.group = std::string(name_of(*shape.type)),
-                           .work = ProductWork{*shape.type, shape.m, shape.n, shape.k}},
-                          cluster.device.operators);
+  if (!shape.type || shape.count != 1 || !shape.forward) return {};
+  return product_correction({*shape.type, shape.m, shape.n, shape.k}, cluster.device.operators);
 }
 
 ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster) {
-  if (cluster.device.operators.empty() || !shape.causal || shape.backward) return {};
-  return shape_correction({.group = std::string(name_of(OperandType::Half)), .work = *shape.causal},
-                          cluster.device.operators);
+  if (!shape.causal || shape.backward) return {};
+  return attention_correction(*shape.causal, cluster.device.operators);
 }
 
 double causal_keys(double seq, double window, const OperatorConstants& constants) {

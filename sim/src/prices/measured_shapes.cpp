@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -76,6 +78,33 @@ TimedDevice* timed_device(std::string_view name) {
   return nullptr;
 }
 
+/// What a correction depends on, besides the device.
+using Key = std::array<double, 8>;
+constexpr double kProduct = 0, kAttention = 1, kCollective = 2;  // their first items
+
+/// @param compute  with the device, where the thread does not know the answer
+template <class Compute>
+ShapeCorrection remembered(std::string_view device, const Key& key, Compute compute) {
+  struct Slot {
+    const TimedDevice* device;
+    Key key;
+    ShapeCorrection correction;
+  };
+  constexpr std::size_t kSlots = 1024;
+  static thread_local std::array<Slot, kSlots> slots{};
+  TimedDevice* timed = device.empty() ? nullptr : timed_device(device);
+  if (timed == nullptr) return {};
+  constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ULL;  // Knuth, TAOCP 3, section 6.4
+  std::uint64_t hash = 0;
+  for (const double item : key) {
+    hash ^= std::bit_cast<std::uint64_t>(item);  // of whole numbers mostly its upper half
+    hash = (hash ^ (hash >> 32)) * kSpread;
+  }
+  Slot& slot = slots[(hash >> 32) % kSlots];
+  if (slot.device != timed || slot.key != key) slot = {timed, key, compute(*timed)};
+  return slot.correction;
+}
+
 bool switches_sum(const Cluster& cluster) {
   return std::ranges::find(cluster.communication.offers, FabricOffer::Nvls) !=
          cluster.communication.offers.end();
@@ -129,15 +158,31 @@ ShapeCorrection shape_correction(const MeasuredWork& work, std::string_view devi
   return timed == nullptr ? ShapeCorrection{} : timed->shapes().of(work, shapes);
 }
 
+ShapeCorrection product_correction(const ProductWork& product, std::string_view device) {
+  const Key key{kProduct, static_cast<double>(product.type), product.m, product.n, product.k};
+  return remembered(device, key, [&](TimedDevice& timed) {
+    return timed.shapes().of({.group = std::string(name_of(product.type)), .work = product});
+  });
+}
+
+ShapeCorrection attention_correction(const AttentionWork& attention, std::string_view device) {
+  const Key key{kAttention,         attention.batch, attention.seq,        attention.heads,
+                attention.kv_heads, attention.head,  attention.value_head, attention.window};
+  return remembered(device, key, [&](TimedDevice& timed) {
+    return timed.shapes().of({.group = std::string(name_of(OperandType::Half)), .work = attention});
+  });
+}
+
 ShapeCorrection collective_correction(program::Collective collective, int ranks, double bytes,
                                       const Cluster& cluster) {
-  const std::string& device = cluster.fabric.front().operators;
-  TimedDevice* timed = device.empty() ? nullptr : timed_device(device);
-  if (timed == nullptr) return {};
-  if (collective == program::Collective::AllReduce &&
-      switches_sum(cluster) != switches_sum(timed->sheet()))
-    return {};
-  return timed->shapes().of({.group = "half", .work = CollectiveWork{collective, ranks, bytes}});
+  const bool sums = switches_sum(cluster);
+  const Key key{kCollective, static_cast<double>(collective), static_cast<double>(ranks), bytes,
+                sums ? 1.0 : 0.0};
+  return remembered(cluster.fabric.front().operators, key, [&](TimedDevice& timed) {
+    if (collective == program::Collective::AllReduce && sums != switches_sum(timed.sheet()))
+      return ShapeCorrection{};
+    return timed.shapes().of({.group = "half", .work = CollectiveWork{collective, ranks, bytes}});
+  });
 }
 
 }  // namespace meshplan::sim

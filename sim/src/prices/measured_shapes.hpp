@@ -36,10 +36,15 @@ class MeasuredShapes {
 
 /// By the tables in sim/operators. @param device  as they name it (Device::operators); 1 of others
 ShapeCorrection shape_correction(const MeasuredWork& work, std::string_view device,
-                                 MeasuredShapes::Shape shapes = MeasuredShapes::Shape::Any);
+                                 MeasuredShapes::Shape shapes);
 
-/// Of a collective inside the innermost level, by the tables that it names. An all-reduce is
-/// corrected only where switches sum, or not, as they did when it was timed.
+/// Of products and of attention; a search asks for the same ones again and again, so that a thread
+/// remembers what it was told.
+ShapeCorrection product_correction(const ProductWork& product, std::string_view device);
+ShapeCorrection attention_correction(const AttentionWork& attention, std::string_view device);
+
+/// Likewise of a collective inside the innermost level, by the tables that it names. An all-reduce
+/// is corrected only where switches sum, or not, as they did when it was timed.
 /// @param ranks  that take part @param bytes  that one of them passes in
 ShapeCorrection collective_correction(program::Collective collective, int ranks, double bytes,
                                       const Cluster& cluster);
