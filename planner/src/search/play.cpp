@@ -20,7 +20,7 @@ constexpr double kRoughError =
     0.08;  // by so much: 95 of 100 are not (bench/planner/estimator_bench)
 
 // What a search plays in all: about a second of processor time.
-constexpr std::int64_t kMostEvents = 2'200'000;
+constexpr std::int64_t kMostEvents = 2'000'000;
 constexpr std::int64_t kMostEventsBesideOthers = 4'000'000;  // of a play: some 400 MB of programs
 constexpr int kMostTries = 3;  // of as many micro-batches as it takes at best, before one gives up
 // Of a layer and a micro-batch, with experts and recompute.
