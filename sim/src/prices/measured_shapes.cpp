@@ -86,8 +86,8 @@ constexpr double kProduct = 0, kAttention = 1, kCollective = 2;  // their first 
 template <class Compute>
 ShapeCorrection remembered(std::string_view device, const Key& key, Compute compute) {
   struct Slot {
-    const TimedDevice* device;
-    Key key;
+    const TimedDevice* device = nullptr;
+    Key key{};
     ShapeCorrection correction;
   };
   constexpr std::size_t kSlots = 1024;
