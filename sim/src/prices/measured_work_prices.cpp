@@ -2,6 +2,7 @@
 // are priced with, and what the serving stack that was timed does around them.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
