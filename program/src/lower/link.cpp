@@ -195,9 +195,9 @@ void link(Program& program) {
   };
   Footprint touched;
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
-  std::array<std::array<int, kNumLanes>, kNumLanes> waited;
+  std::array<std::array<int, kNumLanes>, kNumLanes> waited{};
   for (auto& of_lane : waited) of_lane.fill(kNone);
-  std::array<int, kNumLanes> latest;  // of `lanes`
+  std::array<int, kNumLanes> latest{};  // of `lanes`
   latest.fill(kNone);
   unsigned lanes = 0;
   program.waits.clear();

@@ -218,7 +218,8 @@ std::vector<int> Mesh::part_of(const std::vector<int>& divided, Group part, int 
   const int shards = shard_ranks(size, zero_shard_group_);
   std::vector<int> members;
   if (is_run(part)) {
-    const auto begin = divided.begin() + member / shards * shards;
+    const int first = member / shards * shards;
+    const auto begin = divided.begin() + first;
     members.assign(begin, begin + shards);
   } else {
     for (int i = member % shards; i < size; i += shards) members.push_back(divided[at(i)]);

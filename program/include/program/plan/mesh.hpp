@@ -69,7 +69,7 @@ class Mesh {
   /// Ranks of the group that `rank` is in, ascending; {rank} if it is alone.
   std::vector<int> group(Group group, int rank) const;
   /// Every distinct group of this kind, in order of its first member.
-  std::vector<std::vector<int>> groups(Group group) const;
+  std::vector<std::vector<int>> groups(Group which) const;
   int zero_shard_group() const { return zero_shard_group_; }
   /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
   int group_size(Group group) const;
