@@ -112,6 +112,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "launches that bring a micro-batch to the first and to the last stage", at_least(0));
   v.optional("recompute_stops_early", p.recompute_stops_early,
              "recomputes no more than backward reads");
+  v.optional("keeps_unread_products", p.keeps_unread_products,
+             "recompute by operation keeps products that backward does not read, too");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
@@ -136,6 +138,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional(
       "shard_copies", p.shard_copies,
       "of fully sharded units, to and from the buffers of collectives: none, gradients, all");
+  v.optional("head_in_own_unit", p.head_in_own_unit, "fully sharded, apart from the embedding");
   v.optional("defers_gradient_sync", p.defers_gradient_sync,
              "fully sharded: gradients are kept whole and summed once a step");
   v.optional("keeps_gathered_experts", p.keeps_gathered_experts,
@@ -150,12 +153,16 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
   v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",
              between(0, 1));
+  v.optional("optimizer_bucket", p.optimizer_bucket,
+             "elements of each of a sharded optimizer's two buffers", at_least(0));
   v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
   v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
              "more per parameter where the optimizer is sharded", between(0, 8));
   v.optional("unfused_saved_bytes", p.unfused_saved_bytes,
              "kept per token and hidden element by copies that fusion avoids", at_least(0));
   v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
+  v.optional("logit_block_bytes", p.logit_block_bytes,
+             "of the blocks for it, where layers are sharded; 0: logit_bytes", at_least(0));
 }
 
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {
@@ -172,24 +179,31 @@ struct ProfileSince {
   ExecutionProfile profile;
 };
 
-/// The profile of the oldest release, and what each change makes of it.
-std::vector<ProfileSince> profiles_of(const EmbeddedFile& file) {
+struct StackProfiles {
+  std::vector<ProfileSince> releases;  // the oldest, and what each change makes of it
+  ExecutionProfile unnamed;            // of runs that name no release
+};
+
+StackProfiles profiles_of(const EmbeddedFile& file) {
   const std::string name(file.name);
-  std::vector<ProfileSince> profiles{{{}, parse_execution_profile(file.text, name)}};
-  const Releases releases = profiles.front().profile.releases;
-  Json text = parse_json(file.text, name);
+  StackProfiles profiles{{{{}, parse_execution_profile(file.text, name)}}, {}};
+  const Releases releases = profiles.releases.front().profile.releases;
+  Json text = parse_json(file.text, name), unnamed = text;
   for (const ReleaseChange& change : releases.changes) {
-    text.merge_patch(Json::parse(change.profile));
-    profiles.push_back({Release::parse(change.since),
-                        parse_execution_profile(text.dump(), fmt::format("{}: releases.changes: {}",
-                                                                         name, change.since))});
+    const std::string place = fmt::format("{}: releases.changes: {}", name, change.since);
+    const Json changed = Json::parse(change.profile);
+    text.merge_patch(changed);
+    if (!change.named) unnamed.merge_patch(changed);
+    profiles.releases.push_back(
+        {Release::parse(change.since), parse_execution_profile(text.dump(), place)});
   }
+  profiles.unnamed = parse_execution_profile(unnamed.dump(), name);
   return profiles;
 }
 
-const std::map<std::string, std::vector<ProfileSince>, std::less<>>& all_profiles() {
+const std::map<std::string, StackProfiles, std::less<>>& all_profiles() {
   static const auto kProfiles = [] {
-    std::map<std::string, std::vector<ProfileSince>, std::less<>> parsed;
+    std::map<std::string, StackProfiles, std::less<>> parsed;
     for (const EmbeddedFile& file : profile_presets()) parsed.emplace(file.name, profiles_of(file));
     return parsed;
   }();
@@ -210,8 +224,8 @@ const ExecutionProfile& load_execution_profile(std::string_view software) {
   if (found == all_profiles().end())
     throw ConfigError(
         unknown_name_message("software stack", asked.name, execution_profile_names()));
-  const std::vector<ProfileSince>& profiles = found->second;
-  if (!asked.release) return profiles.back().profile;
+  if (!asked.release) return found->second.unnamed;
+  const std::vector<ProfileSince>& profiles = found->second.releases;
   require_known(asked, profiles.front().profile.releases);
   const auto release = Release::parse(*asked.release);
   const auto newer = std::ranges::find_if(

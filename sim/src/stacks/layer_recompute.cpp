@@ -82,6 +82,14 @@ void LayerWalk::recompute_modules() {
   }
 }
 
+/// The gradients of a sum read nothing of it.
+bool LayerWalk::only_added(TensorId id) const {
+  return std::ranges::all_of(layer_.ops, [&](const Op& reader) {
+    return std::ranges::find(reader.inputs, id) == reader.inputs.end() ||
+           reader.kind == OpKind::Add;
+  });
+}
+
 double LayerWalk::kept_product_bytes() const {
   double bytes = 0;
   bool keep = true;
@@ -97,8 +105,9 @@ double LayerWalk::kept_product_bytes() const {
         for (const std::int64_t section : tensor.sections)
           parts.push_back(whole * static_cast<double>(section) / features);
       }
+      const bool kept = profile_.keeps_unread_products || !only_added(op.outputs.front());
       for (const double part : parts) {
-        if (keep) bytes += part * kHalfBytes;
+        if (keep && kept) bytes += part * kHalfBytes;
         keep = !keep;
       }
     }

@@ -104,6 +104,7 @@ class LayerWalk {
   double module_bytes() const;
   void recompute_modules();
   /// Every second product's output, and attention's.
+  bool only_added(TensorId id) const;
   double kept_product_bytes() const;
   /// Backward reads the input of a layer's last product, but nothing after it; what is gathered to
   /// recompute serves the weight gradients' gathers, too.

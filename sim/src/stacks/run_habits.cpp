@@ -29,7 +29,12 @@ ExecutionProfile profile_of(const TrainingRun& run) {
     if (profile.gradient_accumulation_bytes > 0)  // read and written per micro-batch
       profile.gradient_accumulation_bytes = std::max(8.0, profile.gradient_accumulation_bytes);
   }
-  if (run.switches.reduce_in_bf16) profile.reduce_bytes = 2;
+  if (run.switches.reduce_in_bf16) {
+    profile.reduce_bytes = 2;
+    // PyTorch FSDP casts what it summed to the dtype of the parameters (_fully_shard/
+    // _fsdp_collectives.py, foreach_reduce; _runtime_utils.py, _cast_grad_to_param_dtype).
+    if (profile.shard_copies == ShardCopies::None) profile.gradient_bytes = 2;
+  }
   if (!profile.accumulates_first && run.num_microbatches() == 1)
     profile.gradient_accumulation_bytes = 0;
   return profile;

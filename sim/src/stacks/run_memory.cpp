@@ -9,7 +9,7 @@
 #include "prices/element_bytes.hpp"
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
-#include "stacks/shard_prices.hpp"
+#include "stacks/sharded_memory.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -43,13 +43,15 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   RunMemory memory;
   memory.stage = stage;
   const bool full = run.shards_layers();
+  double workspace = profile.workspace_mib * kMib;
+  if (run.zero_stage >= 1)  // one bucket to sum gradients, one to gather parameters
+    workspace += 2 * std::min(profile.optimizer_bucket, dense + expert) * kHalfBytes;
   memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
-  const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
-  memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
+  memory.gradients = sharded(run.zero_stage >= 2) * profile.gradient_bytes;
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
   memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
-  double largest = 0, gathered = 0;
+  double largest = 0;
   std::vector<double> of_chunk;  // bytes that one micro-batch keeps
   for (const ChunkWork& chunk : work.stages[at(stage)]) {
     double& bytes = of_chunk.emplace_back(0);
@@ -57,7 +59,6 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
       const LayerWork& layer = work.works[at(layers.work)];
       bytes += layers.count * layer.saved_bytes;
       largest = std::max(largest, layer.transient_bytes);
-      gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
     }
   }
   const double activations = program::most_in_flight(schedule, stage, of_chunk);
@@ -70,21 +71,26 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   // unsharded_accumulated_grad).
   const double whole = dense + (edp > 1 ? expert : 0);  // single copies are not sharded
   if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
-  memory.transient = largest;
-  if (full)
-    memory.transient += gathered * (2 * gathered_bytes(run, profile) + profile.reduce_bytes);
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
+  if (full) {
+    const ShardedPeak peak = sharded_peak(run, profile, work, memory.gradients);
+    memory.transient = peak.allocated + workspace;
+    memory.reserved = memory.allocated() + (peak.reserved - peak.allocated);
+    return memory;
+  }
+  memory.transient = largest + workspace;
   if (stage == parallel.pp - 1)
     memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
+  memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
   return memory;
 }
 
 /// What the allocator caches beyond what is allocated it gives back before an allocation fails
 /// (PyTorch, c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so a run that nearly fills
 /// its device has less of it.
-double reserved_bytes(const RunMemory& memory, double fraction) {
-  const double wanted = memory.allocated() * (1 + fraction);
-  return std::max(memory.allocated(), std::min(wanted, memory.capacity - memory.context));
+void give_back(RunMemory& memory) {
+  memory.reserved =
+      std::max(memory.allocated(), std::min(memory.reserved, memory.capacity - memory.context));
 }
 
 }  // namespace
@@ -101,11 +107,10 @@ std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile
   std::vector<RunMemory> stages;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
     RunMemory memory = stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
-    memory.transient += profile.workspace_mib * kMib;
     memory.context = profile.context_mib * kMib;
     memory.capacity = cluster.device.memory_gib * kGib;
     memory.host_capacity = host_capacity_bytes(cluster);
-    memory.reserved = reserved_bytes(memory, profile.reserved_fraction);
+    give_back(memory);
     memory.visible = memory.reserved + memory.context;
     stages.push_back(memory);
   }

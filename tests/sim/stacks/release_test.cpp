@@ -148,6 +148,36 @@ TEST_CASE("A release's change holds from it on, and without a release", "[sim][s
   CHECK(broken("torchtitan").empty());
 }
 
+TEST_CASE("A change for named releases is not taken to hold without one", "[sim][software]") {
+  CHECK(load_execution_profile("torchtitan@2025-03").logit_bytes == 12);
+  CHECK(load_execution_profile("torchtitan@2025-04").logit_bytes == 4);
+  CHECK(load_execution_profile("torchtitan").logit_bytes == 12);
+  CHECK(load_execution_profile("torchtitan").experts_in_one_kernel);  // a change of its month
+  CHECK(load_execution_profile("nanotron").keeps_gathered_inputs);
+  CHECK(load_execution_profile("nanotron@2024-07").keeps_gathered_inputs);
+  CHECK_FALSE(load_execution_profile("nanotron@2024-08").keeps_gathered_inputs);
+}
+
+// Rotary positions in eager PyTorch until 0.3.0; XLA's norms read their input twice until 2025.
+TEST_CASE("Fusions of newer releases take less time", "[sim][software]") {
+  const auto seconds = [](TrainingRun run, const char* software) {
+    run.profile = software;
+    return predict(run).step_time_s;
+  };
+  TrainingRun dense;
+  dense.model = models::load_preset("llama3-8b");
+  dense.parallel.dp = 8;
+  dense.global_batch_size = 8;
+  dense.seq_len = 8192;
+  dense.zero_stage = 3;
+  dense.recompute = RunRecompute::Full;
+  dense.cluster = "dgx-h100";
+  CHECK(seconds(dense, "nemo-automodel@0.2.0") > seconds(dense, "nemo-automodel@0.3.0"));
+  CHECK(seconds(dense, "nemo-automodel@0.3.0") == seconds(dense, "nemo-automodel"));
+  CHECK(seconds(dense, "jax-xla@2024-12") > seconds(dense, "jax-xla@2025-01"));
+  CHECK(seconds(dense, "jax-xla@2025-02") == seconds(dense, "jax-xla"));
+}
+
 TEST_CASE("Recipes of a release choose what a run leaves open", "[sim][software]") {
   const double open = predict(experts("megatron-core")).step_time_s;
   CHECK(predict(experts("megatron-core@25.09")).step_time_s == open);

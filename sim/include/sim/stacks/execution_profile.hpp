@@ -93,7 +93,9 @@ struct ExecutionProfile {
   double issue_fraction = 1;  // of an eager launch's host time: 1 = Python and autograd issue each
   double layer_kernels = 0;   // launches and hooks of a layer that no operation explains
   double load_kernels = 0;    // of a micro-batch: its tokens to tp ranks, masks, positions
-  bool recompute_stops_early = false;      // leaves out what backward does not read
+  bool recompute_stops_early = false;  // leaves out what backward does not read
+  // Recompute by operation keeps products that backward does not read, too.
+  bool keeps_unread_products = false;
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
   bool accumulates_first = true;           // adds the first micro-batch to zeros, too
@@ -119,6 +121,7 @@ struct ExecutionProfile {
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
   ShardCopies shard_copies = ShardCopies::None;
+  bool head_in_own_unit = false;  // fully sharded, apart from the embedding
   // Fully sharded, several micro-batches a step: gradients are kept whole and summed once...
   bool defers_gradient_sync = false;
   // ... and the parameters of models with experts stay gathered until then.
@@ -132,10 +135,12 @@ struct ExecutionProfile {
   double workspace_mib = 64;  // cuBLAS, attention, collectives' staging in the allocator
   ContextExchange context = ContextExchange::Ring;
   double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
+  double optimizer_bucket = 0;        // elements of each of a sharded optimizer's two buffers
   double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
   double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded
   double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
   double logit_bytes = 6;          // kept per logit at the peak of the head
+  double logit_block_bytes = 0;    // held for it by the allocator; 0: as many
   bool operator==(const ExecutionProfile&) const = default;
 };
 
@@ -143,7 +148,8 @@ struct ExecutionProfile {
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file);
 std::vector<std::string> execution_profile_names();
 /// The profile of NAME, or as it was in a release: NAME@RELEASE. Without a release it is the newest
-/// software, of which nothing is asked that recipes choose (ReleaseRecipe). "NAME-eager", where
+/// software but for changes that only hold where one is named, and nothing is asked of it that
+/// recipes choose (ReleaseChange, ReleaseRecipe). "NAME-eager", where
 /// there is one, is NAME without its compiler.
 /// @throws ConfigError for an unknown name, with the nearest known one, and as require_known does
 const ExecutionProfile& load_execution_profile(std::string_view software);

@@ -40,11 +40,12 @@ enum class ExpertDispatch {
   HybridEp,  // the same over racks of NVLink
 };
 
-/// A change of the software itself: it holds for each run of the release.
+/// A change of the software itself: it holds for each run of the release, and of the newest.
 struct ReleaseChange {
   std::string since;    // release
   std::string source;   // where it is public
   std::string profile;  // JSON object: fields of the profile with what they are from then on
+  bool named = false;   // a run that names no release is not taken to have it
   bool operator==(const ReleaseChange&) const = default;
 };
 

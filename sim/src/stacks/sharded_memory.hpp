@@ -1,0 +1,31 @@
+// What fully sharded units, layers' working sets and the head add to the peak of a stage whose
+// parameters are gathered layer by layer, and what PyTorch's caching allocator holds for it.
+#pragma once
+
+#include "stacks/stage_work.hpp"
+
+namespace meshplan::sim {
+
+struct ShardedPeak {
+  double allocated = 0;  // bytes, beside parameters, gradients, optimizer and kept activations
+  double reserved = 0;   // beside the same: pools of streams, blocks that nothing else fits into
+};
+
+/// Two moments can be the peak. When the loss is differentiated, the activations of all layers and
+/// the logits are there, but no gradient of the only micro-batch yet. When a layer is
+/// differentiated, its working set, its parameters and those of the layer before it are, what the
+/// sum of the layer behind it reads, and at the end its gradients (PyTorch,
+/// torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, post_backward: gradients are copied
+/// for their sum after the parameters are freed; the sum before is waited for first).
+///
+/// The allocator keeps a pool for each stream, and a block serves no larger request (PyTorch,
+/// c10/cuda/CUDACachingAllocator.cpp, get_free_block). So what is gathered lies beside all else
+/// (_fsdp_collectives.py, foreach_all_gather allocates on the stream of its copy), so do sums of
+/// gradients (foreach_reduce), and the logits' blocks are found in none of the layers', whose
+/// backward then cuts its own out of the logits'.
+/// @param run        shards layers (TrainingRun::shards_layers)
+/// @param gradients  bytes that are kept of them
+ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile,
+                         const StageWork& work, double gradients);
+
+}  // namespace meshplan::sim
