@@ -51,8 +51,10 @@ ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile
   ShardedPeak peak;
   peak.allocated = std::max(at_head - (first ? gradients : 0), held + in_layer);
 
-  const bool copies = profile.shard_copies == ShardCopies::All;
-  const double pools = copies ? std::max(root, 2 * gathered) : 0;
+  double pools = 0;
+  if (profile.shard_copies == ShardCopies::All) pools = std::max(root, 2 * gathered);
+  if (profile.shard_copies == ShardCopies::Gradients && profile.reduce_bytes > kHalfBytes)
+    pools = std::max(summed, root / kHalfBytes * profile.reduce_bytes);
   const double logit_blocks = std::max(profile.logit_block_bytes, profile.logit_bytes);
   const double blocks = work.head.logits * logit_blocks + work.head.saved_bytes;
   peak.reserved = pools + root + 2 * gathered + std::max(layer.dropped + blocks, in_layer);

@@ -20,9 +20,10 @@ struct ShardedPeak {
 ///
 /// The allocator keeps a pool for each stream, and a block serves no larger request (PyTorch,
 /// c10/cuda/CUDACachingAllocator.cpp, get_free_block). So what is gathered lies beside all else
-/// (_fsdp_collectives.py, foreach_all_gather allocates on the stream of its copy), so do sums of
-/// gradients (foreach_reduce), and the logits' blocks are found in none of the layers', whose
-/// backward then cuts its own out of the logits'.
+/// (_fsdp_collectives.py, foreach_all_gather allocates on the stream of its copy; foreach_reduce
+/// does for sums of gradients); FSDP 1 gathers into what computes, but widens gradients on a stream
+/// of their own (fsdp/_runtime_utils.py, _post_backward_hook). And the logits' blocks are found in
+/// none of the layers', whose backward then cuts its own out of the logits'.
 /// @param run        shards layers (TrainingRun::shards_layers)
 /// @param gradients  bytes that are kept of them
 ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile,

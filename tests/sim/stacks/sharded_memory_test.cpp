@@ -70,6 +70,22 @@ TEST_CASE("Blocks of the loss and of gathers are held apart", "[sim][prediction]
         Approx(14 * kShardTokens + 2 * 2 * 2 * kWidth).epsilon(1e-6));
 }
 
+// In 10 bytes a logit no block is of another size; embedding and head, one tensor, are gathered
+// where they compute, and their gradient is widened to 4 bytes in a pool of its own, unless sums
+// are in 2.
+TEST_CASE("FSDP 1 widens gradients beside all else", "[sim][prediction]") {
+  const auto word = [](bool half) {
+    TrainingRun few = sharded("llm-foundry-2023", kFew), more = sharded("llm-foundry-2023", kMore);
+    for (TrainingRun* run : {&few, &more}) {
+      run->model.tied_embeddings = true;
+      run->switches.reduce_in_bf16 = half;
+    }
+    return (beside_states(memory(more)) - beside_states(memory(few))) / (kMore - kFew);
+  };
+  CHECK(word(true) == Approx(10 * kShardTokens + 2 * kWidth).epsilon(1e-6));
+  CHECK(word(false) == Approx(10 * kShardTokens + (2 + 4) * kWidth).epsilon(1e-6));
+}
+
 // Compiled, the loss keeps 16-bit logits and their gradient; the head's unit does not hold the
 // embedding, of which as much is gathered.
 TEST_CASE("Releases of torchtitan take less for the loss, and for the head", "[sim][prediction]") {
