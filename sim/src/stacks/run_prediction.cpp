@@ -8,7 +8,7 @@
 #include "stacks/open_choices.hpp"
 #include "stacks/release_recipes.hpp"
 #include "stacks/run_habits.hpp"
-#include "stacks/run_memory.hpp"
+#include "stacks/memory/run_memory.hpp"
 #include "stacks/run_predictor.hpp"
 
 namespace meshplan::sim {

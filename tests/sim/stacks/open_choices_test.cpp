@@ -8,7 +8,7 @@
 #include "sim/prices/operator_constants.hpp"
 #include "sim/run_cases.hpp"
 #include "sim/stacks/cluster_preset.hpp"
-#include "stacks/run_memory.hpp"
+#include "stacks/memory/run_memory.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "stacks/sharded_memory.hpp"
+#include "stacks/memory/sharded_memory.hpp"
 
 #include <algorithm>
 

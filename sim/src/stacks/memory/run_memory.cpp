@@ -1,4 +1,4 @@
-#include "stacks/run_memory.hpp"
+#include "stacks/memory/run_memory.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "prices/element_bytes.hpp"
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
-#include "stacks/sharded_memory.hpp"
+#include "stacks/memory/sharded_memory.hpp"
 
 namespace meshplan::sim {
 namespace {
