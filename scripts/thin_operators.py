@@ -4,9 +4,10 @@
     scripts/thin_operators.py ../shared/reference/operators sim/operators
 
 Of each device and kind of operator it keeps, one after another, the shape that the others tell worst, until nine of
-ten are told to within 3 % or there are enough. What is interpolated is the time over the work's size (FLOP, pairs of
+ten are told to within 2 % or there are enough. What is interpolated is the time over the work's size (FLOP, pairs of
 a query and a key, bytes), as sim/src/prices/measured_shapes.cpp does with the time over the formula's. Kept are shapes
-that training meets: products with all sides of at least 1,024, collectives of at least 64 KiB.
+that training meets: products with all sides of at least 1,024, attention of at least four heads and 1,024 tokens over
+at most 16 sequences, collectives of at least 64 KiB.
 """
 import collections
 import csv
@@ -14,9 +15,11 @@ import math
 import pathlib
 import sys
 
-ENOUGH = {"gemm": 300, "attention": 160, "mla": 140, "nccl": 400}
-TOLD = 0.03
-LEAST_SIDE = 1024
+ENOUGH = {"gemm": 900, "attention": 400, "mla": 140, "nccl": 400}
+TOLD = 0.02
+LEAST_SIDE = LEAST_TOKENS = 1024
+LEAST_HEADS = 4
+MOST_SEQUENCES = 16
 LEAST_MESSAGE = 1 << 16
 
 
@@ -30,8 +33,11 @@ def gemm(row):
 def attention(row):
     batch, seq, heads, kv = (int(row[c]) for c in ("batch", "seq", "heads", "kv_heads"))
     window = int(row["window"])
+    if heads < LEAST_HEADS or seq < LEAST_TOKENS or batch > MOST_SEQUENCES:
+        return None
     keys = min(window or seq, seq)
-    return (row["dtype"], row["head_dim"], row["window"]), (batch, seq, heads, kv), batch * seq * heads * keys
+    sizes = (batch * heads, seq, heads / kv)
+    return (row["dtype"], row["head_dim"], row["window"]), sizes, batch * seq * heads * keys
 
 
 def mla(row):

@@ -43,6 +43,7 @@ SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cl
   report.step = step_of(report.prediction, plan, cluster);
   report.recipes = run.recipes();
   report.terms = terms_of(report.prediction, run.run());
+  report.timed = run.timed_shares(sim::constants_of(sim::fitted_constants()));
   if (adjustment != nullptr) {
     report.adjusted_by = anchors_in_words(*adjustment);
     report.without_anchors_s = sim::predicted(run, nullptr).step_time_s;
@@ -75,7 +76,8 @@ std::string to_text(const SoftwareReport& report) {
 }
 
 std::string explain_text(const SoftwareReport& report) {
-  return terms_text(report.terms, report.prediction.step_time_s, report.prediction.memory.stage);
+  return terms_text(report.terms, report.prediction.step_time_s, report.prediction.memory.stage) +
+         timed_text(report.timed);
 }
 
 std::string to_json(const SoftwareReport& report) {
@@ -92,6 +94,8 @@ std::string to_json(const SoftwareReport& report) {
                {"adjusted", std::move(adjusted)},
                {"step_time_s", report.prediction.step_time_s},
                {"interval_80_s", {interval.low_s, interval.high_s}},
+               {"near_timed_shapes",
+                {{"products", report.timed.products}, {"attention", report.timed.attention}}},
                {"mfu", report.step.mfu},
                {"tokens_per_s", report.tokens_per_s},
                {"breakdown_s", std::move(times)},

@@ -12,6 +12,14 @@ std::string terms_text(const std::vector<sim::PredictionTerm>& terms, double ste
                      to_text(terms_table(terms, step_time_s), 1));
 }
 
+std::string timed_text(const sim::TimedShares& timed) {
+  return fmt::format(
+      " priced by shapes near them that were timed on such a device: {:.0f} % of matrix products, "
+      "{:.0f} % of "
+      "attention; the rest by formulas\n",
+      100 * timed.products, 100 * timed.attention);
+}
+
 Table terms_table(const std::vector<sim::PredictionTerm>& terms, double step_time_s) {
   Table table{.columns = {{"term", Align::Left},
                           {"seconds"},

@@ -34,13 +34,14 @@ struct Options {
 };
 
 void print_explained(const sim::PreparedTable& table, const reports::ValidationReport& report,
-                     const std::string& id) {
+                     const sim::Constants& constants, const std::string& id) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     known.push_back(report.rows[i].id);
     if (report.rows[i].id != id) continue;
     output("{}", reports::explain_text(report.rows[i], report.predictions[i],
-                                       table.terms(i, report.predictions[i])));
+                                       table.terms(i, report.predictions[i]),
+                                       table.timed_shares(i, constants)));
     return;
   }
   throw ConfigError(fmt::format("--explain: {}", unknown_name_message("row", id, known)));
@@ -117,7 +118,7 @@ int run(Options options) {
   if (options.parts && !options.leave_one_out)
     write_file(*options.parts, reports::parts_csv(report));
   if (options.explain) {
-    print_explained(table, report, *options.explain);
+    print_explained(table, report, sim::constants_of(records), *options.explain);
     return kDone;
   }
   if (options.leave_one_out) {

@@ -20,10 +20,11 @@ struct SoftwareReport {
   sim::StepPrediction step;                // the same in the categories of a plan's step
   std::vector<std::string> recipes;        // of its release that choose: PreparedRun::recipes
   std::vector<sim::PredictionTerm> terms;  // of the busiest rank
-  double memory_reserve = 0;               // part of a device that a plan should leave free
-  double tokens_per_s = 0;                 // all ranks together
-  std::string adjusted_by;                 // the anchors that correct it, in words; empty: none
-  double without_anchors_s = 0;            // step time
+  sim::TimedShares timed;
+  double memory_reserve = 0;     // part of a device that a plan should leave free
+  double tokens_per_s = 0;       // all ranks together
+  std::string adjusted_by;       // the anchors that correct it, in words; empty: none
+  double without_anchors_s = 0;  // step time
 };
 
 /// @param settings  what a launch script asks of the stack beyond the plan

@@ -90,7 +90,8 @@ std::string to_text(const ValidationReport& report) {
 }
 
 std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& own,
-                         const std::vector<sim::PredictionTerm>& terms) {
+                         const std::vector<sim::PredictionTerm>& terms,
+                         const sim::TimedShares& timed) {
   if (!own.prediction) return fmt::format("{}: not predicted: {}\n", row.id, own.note);
   const double step = own.prediction->step_time_s;
   const double width = own.prediction->half_width_80();
@@ -98,7 +99,7 @@ std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction&
                                  step, step / (1 + width), step * (1 + width));
   if (row.step_time_s)
     text += fmt::format("; measured {:.4g} s ({})", *row.step_time_s, signed_percent(*own.error));
-  return text + "\n" + to_text(terms_table(terms, step), 1);
+  return text + "\n" + to_text(terms_table(terms, step), 1) + timed_text(timed);
 }
 
 std::string to_csv(const ValidationReport& report) {

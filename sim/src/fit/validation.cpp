@@ -153,6 +153,10 @@ std::vector<PredictionTerm> PreparedTable::terms(std::size_t row,
   return terms_of(*prediction.prediction, runs_[row]->run());
 }
 
+TimedShares PreparedTable::timed_shares(std::size_t row, const Constants& constants) const {
+  return runs_[row] ? runs_[row]->timed_shares(constants) : TimedShares{};
+}
+
 int PreparedTable::adjust(const Adjustment& adjustment,
                           std::vector<RowPrediction>& predictions) const {
   int adjusted = 0;

@@ -220,8 +220,13 @@ WorkShape shape_of(const MeasuredWork& row) {
         if constexpr (std::is_same_v<Work, ProductWork>) {
           return {logs({work.m, work.n, work.k}), {}};
         } else if constexpr (std::is_same_v<Work, AttentionWork>) {
-          return {logs({work.batch, work.seq, work.heads, work.kv_heads}),
-                  {work.head, work.value_head, work.window}};
+          // A sequence's heads are computed like those of other sequences. Latent attention
+          // projects what it keeps of a sequence for all its heads together.
+          std::vector<double> kind{work.head, work.value_head, work.window};
+          if (work.head != work.value_head)
+            return {logs({work.batch, work.seq, work.heads}), std::move(kind)};
+          return {logs({work.batch * work.heads, work.seq, work.heads / work.kv_heads}),
+                  std::move(kind)};
         } else if constexpr (std::is_same_v<Work, ExpertsWork>) {
           return {logs({work.tokens, work.hidden, work.ffn / work.etp, work.experts / work.ep,
                         work.tokens * work.top_k / work.experts}),

@@ -5,10 +5,10 @@
 
 #include "core/error.hpp"
 #include "sim/stacks/run_terms.hpp"
+#include "stacks/memory/run_memory.hpp"
 #include "stacks/open_choices.hpp"
 #include "stacks/release_recipes.hpp"
 #include "stacks/run_habits.hpp"
-#include "stacks/memory/run_memory.hpp"
 #include "stacks/run_predictor.hpp"
 
 namespace meshplan::sim {
@@ -106,6 +106,26 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Wanted& wan
 double PreparedRun::exposed_sends(const Constants& constants) const {
   const State& s = *state_;
   return sim::exposed_sends(s.run, s.profile, s.cluster, s.placements, s.work, constants);
+}
+
+TimedShares PreparedRun::timed_shares(const Constants& constants) const {
+  const State& s = *state_;
+  const WorkPricer pricer(s.run, s.profile, s.cluster, s.placements, constants);
+  PhaseTime all, timed;
+  for (const std::vector<ChunkWork>& chunks : s.work.stages)
+    for (const ChunkWork& chunk : chunks)
+      for (const LayerCount& layers : chunk.layers) {
+        const LayerWork& layer = s.work.works[at(layers.work)];
+        for (const auto* items : {&layer.forward, &layer.recompute, &layer.backward})
+          for (const WorkItem& item : *items) {
+            const PhaseTime time = pricer.price({item});
+            all.add(time, layers.count);
+            if (pricer.near_timed_shape(item)) timed.add(time, layers.count);
+          }
+      }
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  return {.products = share(timed.products, all.products),
+          .attention = share(timed.attention, all.attention)};
 }
 
 RunPrediction PreparedRun::predict(const Constants& constants, const Constants& sigmas) const {

@@ -115,17 +115,25 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
       (run.overlap_tp && profile.tp_overlap == TpOverlap::UserBuffers) || run.switches.async_tp;
 }
 
+ProductShape WorkPricer::product_shape(const WorkItem& item) const {
+  const bool fp8 = item.low_precision && peak_low_ > peak_;
+  const OperandType low =
+      run_.precision == RunPrecision::Fp8 ? OperandType::Fp8 : OperandType::Fp8Block;
+  return {item.count, item.m, item.n, item.k, fp8 ? low : OperandType::Half, !item.backward};
+}
+
+bool WorkPricer::near_timed_shape(const WorkItem& item) const {
+  if (item.kind == WorkKind::Product) return correction_of(product_shape(item), cluster_).near;
+  return item.kind == WorkKind::Flash && correction_of(shape_of(item), cluster_).near;
+}
+
 double WorkPricer::product(const WorkItem& item) const {
   const bool fp8 = item.low_precision && peak_low_ > peak_;
   const double peak = fp8 ? peak_low_ * low_fraction_ : peak_;
   const double element = fp8 ? 1 : 2;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
-  const OperandType low =
-      run_.precision == RunPrecision::Fp8 ? OperandType::Fp8 : OperandType::Fp8Block;
-  const double seconds = product_seconds(
-      {item.count, item.m, item.n, item.k, fp8 ? low : OperandType::Half, !item.backward}, peak,
-      bytes, cluster_);
+  const double seconds = product_seconds(product_shape(item), peak, bytes, cluster_);
   const double scale = item.routed ? 1 + imbalance_ : 1;
   // What the epilogue adds to memory waits for the last product of a tile.
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "prices/device_speeds.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "stacks/layer_work.hpp"
@@ -45,6 +46,8 @@ class WorkPricer {
              const RunPlacements& placements, const Constants& constants);
 
   PhaseTime price(const std::vector<WorkItem>& items) const;
+  /// Is there a timed shape near this product's or attention's?
+  bool near_timed_shape(const WorkItem& item) const;
   double stream(double bytes) const;
   double collective(program::Collective kind, double bytes, const GroupPlacement& placement) const;
   double transfer(double bytes, const GroupPlacement& placement) const;
@@ -57,6 +60,7 @@ class WorkPricer {
   double host_factor() const { return host_factor_; }
 
  private:
+  ProductShape product_shape(const WorkItem& item) const;
   double product(const WorkItem& item) const;
   double flash(const WorkItem& item) const;
   double dispatch(const WorkItem& item) const;

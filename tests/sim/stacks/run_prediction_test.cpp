@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
+#include "models/model_spec.hpp"
 #include "sim/prices/operator_constants.hpp"
 #include "sim/run_cases.hpp"
 #include "sim/stacks/cluster_preset.hpp"
@@ -185,6 +186,28 @@ TEST_CASE("A run that nearly fills its device caches less", "[sim][prediction]")
   }
   CHECK(roomy > 0);
   CHECK(tight > 0);
+}
+
+// The preset of H100s has tables of products forward and of causal attention; those backward, 2 of
+// 3 products and 2.5 of 3.5 parts of attention's work, are formulas, and on a device without tables
+// all.
+TEST_CASE("A run says how much of its computing was timed near its shapes", "[sim][prediction]") {
+  const auto timed = [](const char* cluster) {
+    TrainingRun run = small_gpt();
+    run.model = models::load_preset("llama3-8b");
+    run.seq_len = 8192;
+    run.micro_batch_size = 1;
+    run.parallel.dp = 8;
+    run.cluster = cluster;
+    run.profile = "megatron-core";
+    return PreparedRun(run).timed_shares(constants_of(fitted_constants()));
+  };
+  const TimedShares h100 = timed("dgx-h100");
+  CHECK(h100.products == Approx(1.0 / 3).margin(0.03));
+  CHECK(h100.attention == Approx(1 / 3.5).margin(0.05));
+  const TimedShares other = timed("4x-rtx4090-pcie");
+  CHECK(other.products == 0);
+  CHECK(other.attention == 0);
 }
 
 }  // namespace meshplan::sim

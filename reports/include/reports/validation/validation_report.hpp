@@ -35,7 +35,8 @@ std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
 
 /// The terms of a row's predicted step, those that know least first.
 std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& own,
-                         const std::vector<sim::PredictionTerm>& terms);
+                         const std::vector<sim::PredictionTerm>& terms,
+                         const sim::TimedShares& timed);
 
 std::string to_text(const ValidationReport& report);
 std::string to_json(const ValidationReport& report);

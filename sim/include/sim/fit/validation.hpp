@@ -42,6 +42,7 @@ class PreparedTable {
                                      const ForEach& for_each) const;
   /// Terms of a row's prediction; empty if the row has none.
   std::vector<PredictionTerm> terms(std::size_t row, const RowPrediction& prediction) const;
+  TimedShares timed_shares(std::size_t row, const Constants& constants) const;
   /// Corrects the predictions of the rows of the adjustment's cluster, software, model and
   /// precision, their errors and intervals. @returns how many these are
   int adjust(const Adjustment& adjustment, std::vector<RowPrediction>& predictions) const;

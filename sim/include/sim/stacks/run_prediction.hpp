@@ -81,6 +81,13 @@ struct RunPrediction {
   bool operator==(const RunPrediction&) const = default;
 };
 
+/// Of a step's matrix products and of its attention, the parts of their time whose shapes, or ones
+/// near them, were timed on such a device; formulas alone say the rest.
+struct TimedShares {
+  double products = 0;
+  double attention = 0;
+};
+
 /// A run with everything that no constant changes: its work, placement and memory.
 class PreparedRun {
  public:
@@ -103,6 +110,7 @@ class PreparedRun {
   const std::vector<RunMemory>& memory_of_stages() const;
   /// The part of RunBreakdown::pipeline that messages between stages take; the rest is bubble.
   double exposed_sends(const Constants& constants) const;
+  TimedShares timed_shares(const Constants& constants) const;
   const TrainingRun& run() const;
   const ExecutionProfile& profile() const;
   /// What recipes of the run's release chose, each with the release that began and its source.
