@@ -14,9 +14,8 @@ std::string terms_text(const std::vector<sim::PredictionTerm>& terms, double ste
 
 std::string timed_text(const sim::TimedShares& timed) {
   return fmt::format(
-      " priced by shapes near them that were timed on such a device: {:.0f} % of matrix products, "
-      "{:.0f} % of "
-      "attention; the rest by formulas\n",
+      " timed near their shapes on such a device: {:.0f} % of matrix products, {:.0f} % of "
+      "attention; formulas say the rest\n",
       100 * timed.products, 100 * timed.attention);
 }
 

@@ -128,12 +128,13 @@ bool WorkPricer::near_timed_shape(const WorkItem& item) const {
 }
 
 double WorkPricer::product(const WorkItem& item) const {
-  const bool fp8 = item.low_precision && peak_low_ > peak_;
+  const ProductShape shape = product_shape(item);
+  const bool fp8 = shape.type != OperandType::Half;
   const double peak = fp8 ? peak_low_ * low_fraction_ : peak_;
   const double element = fp8 ? 1 : 2;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
-  const double seconds = product_seconds(product_shape(item), peak, bytes, cluster_);
+  const double seconds = product_seconds(shape, peak, bytes, cluster_);
   const double scale = item.routed ? 1 + imbalance_ : 1;
   // What the epilogue adds to memory waits for the last product of a tile.
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
