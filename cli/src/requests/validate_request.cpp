@@ -44,6 +44,8 @@ sim::PreparedTable load_table(const ValidateRequest& request, const sim::ForEach
   std::vector<sim::PublishedRow> rows =
       sim::parse_published_table(read_file(*request.table), *request.table);
   if (request.releases) sim::take_releases(read_file(*request.releases), *request.releases, rows);
+  if (request.users_own)
+    for (sim::PublishedRow& row : rows) row.run.undated = false;
   return {std::move(rows), each};
 }
 

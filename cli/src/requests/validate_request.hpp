@@ -21,6 +21,7 @@ struct ValidateRequest {
   std::optional<std::string> constants;
   std::optional<std::string> adjusted;  // or its JSON
   int threads = 0;
+  bool users_own = false;  // rows that name no release ran with the newest
 };
 /// --table --releases --constants --adjusted --threads
 void add_validate_request(Command& command, ValidateRequest& request);

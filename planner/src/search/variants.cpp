@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/stacks/execution_profile.hpp"
+
 namespace meshplan::planner {
 namespace {
 
@@ -37,7 +39,8 @@ std::vector<std::optional<int>> recompute_choices_of(const Candidate& candidate,
                                                      const SearchRequest& request) {
   std::vector<std::optional<int>> all = {candidate.recompute.num_layers};
   if (candidate.recompute.kind != RecomputeKind::Full || recompute_is_pinned(request.constraints) ||
-      candidate.recompute.num_layers)
+      candidate.recompute.num_layers ||
+      !sim::load_execution_profile(request.software).can.recomputes_some_layers)
     return all;
   const int layers = (request.model.num_layers + chunks - 1) / chunks;
   for (const double part : request.space.recompute_parts) {

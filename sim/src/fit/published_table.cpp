@@ -417,6 +417,7 @@ void give_release(const std::string& release, PublishedRow& row) {
   try {
     load_execution_profile(named);
     row.run.profile = named;
+    row.run.undated = false;
   } catch (const ConfigError& error) {
     row.note = fmt::format("release left out: {}", error.what());
   }
@@ -436,6 +437,7 @@ PublishedRow row_of(const PublishedCells& row) {
         mentions(row.text("peak_mem_kind"), "GB"))
       published.peak_mem_gib = *published.peak_mem_gib;
     published.run = run_of(row);
+    published.run.undated = !parse_software(published.run.profile).release;
     if (const std::string& release = row.text_or_empty("release"); !release.empty())
       give_release(release, published);
   } catch (const ConfigError& error) {

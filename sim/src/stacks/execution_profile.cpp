@@ -181,23 +181,23 @@ struct ProfileSince {
 
 struct StackProfiles {
   std::vector<ProfileSince> releases;  // the oldest, and what each change makes of it
-  ExecutionProfile unnamed;            // of runs that name no release
+  ExecutionProfile undated;
 };
 
 StackProfiles profiles_of(const EmbeddedFile& file) {
   const std::string name(file.name);
   StackProfiles profiles{{{{}, parse_execution_profile(file.text, name)}}, {}};
   const Releases releases = profiles.releases.front().profile.releases;
-  Json text = parse_json(file.text, name), unnamed = text;
+  Json text = parse_json(file.text, name), undated = text;
   for (const ReleaseChange& change : releases.changes) {
     const std::string place = fmt::format("{}: releases.changes: {}", name, change.since);
     const Json changed = Json::parse(change.profile);
     text.merge_patch(changed);
-    if (!change.named) unnamed.merge_patch(changed);
+    if (!change.dated) undated.merge_patch(changed);
     profiles.releases.push_back(
         {Release::parse(change.since), parse_execution_profile(text.dump(), place)});
   }
-  profiles.unnamed = parse_execution_profile(unnamed.dump(), name);
+  profiles.undated = parse_execution_profile(undated.dump(), name);
   return profiles;
 }
 
@@ -218,14 +218,25 @@ std::vector<std::string> execution_profile_names() {
   return names;
 }
 
+namespace {
+
+const StackProfiles& profiles_of_stack(const std::string& name) {
+  const auto found = all_profiles().find(name);
+  if (found == all_profiles().end())
+    throw ConfigError(unknown_name_message("software stack", name, execution_profile_names()));
+  return found->second;
+}
+
+}  // namespace
+
+const ExecutionProfile& load_undated_profile(std::string_view name) {
+  return profiles_of_stack(std::string(name)).undated;
+}
+
 const ExecutionProfile& load_execution_profile(std::string_view software) {
   const SoftwareRelease asked = parse_software(software);
-  const auto found = all_profiles().find(asked.name);
-  if (found == all_profiles().end())
-    throw ConfigError(
-        unknown_name_message("software stack", asked.name, execution_profile_names()));
-  if (!asked.release) return found->second.unnamed;
-  const std::vector<ProfileSince>& profiles = found->second.releases;
+  const std::vector<ProfileSince>& profiles = profiles_of_stack(asked.name).releases;
+  if (!asked.release) return profiles.back().profile;
   require_known(asked, profiles.front().profile.releases);
   const auto release = Release::parse(*asked.release);
   const auto newer = std::ranges::find_if(

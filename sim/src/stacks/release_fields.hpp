@@ -56,7 +56,7 @@ void fields(Visitor& v, ReleaseChange& c) {
   v.required("since", c.since, "the first release that has it");
   v.required("source", c.source, "where it is public");
   v.required("profile", profile, "fields of the profile as they are from then on");
-  v.optional("named", c.named, "only where a run names its release");
+  v.optional("dated", c.dated, "not of runs whose release nobody knows");
   c.profile = profile.value.dump();
 }
 

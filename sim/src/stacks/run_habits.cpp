@@ -22,8 +22,10 @@ ExecutionProfile profile_of(const TrainingRun& run) {
   const std::string eager = name + "-eager";
   const auto names = execution_profile_names();
   const bool separate = std::ranges::find(names, eager) != names.end();
-  ExecutionProfile profile = load_execution_profile(
-      run.switches.eager && separate ? eager + run.profile.substr(name.size()) : run.profile);
+  const std::string software =
+      run.switches.eager && separate ? eager + run.profile.substr(name.size()) : run.profile;
+  ExecutionProfile profile =
+      run.undated ? load_undated_profile(software) : load_execution_profile(software);
   if (run.switches.fp32_gradients && profile.gradient_bytes < 4) {
     profile.gradient_bytes = profile.reduce_bytes = 4;
     if (profile.gradient_accumulation_bytes > 0)  // read and written per micro-batch

@@ -65,6 +65,7 @@ class Checker {
            "layers_per_stage: {} divides layers over its stages itself; nearest: []",
            software_.name);
     recomputed_modules();
+    recomputed_layers();
     if (what_is_not_priced) not_told();
     return std::move(violations_);
   }
@@ -90,6 +91,24 @@ class Checker {
                  ? std::string("no modules by name; nearest: []")
                  : any_of(software_.can.recompute_modules,
                           [](auto known) { return meshplan::name_of(known); }));
+  }
+
+  void recomputed_layers() {
+    const program::Recompute& recompute = plan_.recompute;
+    if (recompute.kind == program::RecomputeKind::None || !recompute.num_layers) return;
+    const int positions = plan_.parallel.pp * plan_.parallel.vpp;
+    const int most = plan_.layers_per_stage.empty()
+                         ? (plan_.model.num_layers + positions - 1) / positions
+                         : std::ranges::max(plan_.layers_per_stage);
+    if (*recompute.num_layers >= most) return;
+    if (!software_.can.recomputes_some_layers)
+      fail("recompute", "recompute.num_layers {}: {} recomputes all layers or none; nearest: null",
+           *recompute.num_layers, software_.name);
+    else if (recompute.kind != program::RecomputeKind::Full)
+      fail("recompute",
+           "recompute.num_layers {}: {} counts layers that are recomputed whole only; nearest: "
+           "recompute.kind full, or null",
+           *recompute.num_layers, software_.name);
   }
 
   /// What the stack may do, and this version cannot tell the time of.

@@ -227,6 +227,21 @@ TEST_CASE("only as many layers are recomputed as memory demands", "[planner][sea
   CHECK(result.counts.refined > 0);
 }
 
+TEST_CASE("a stack that recomputes all layers or none is not asked for some", "[planner][search]") {
+  SearchRequest request = small_request(1);
+  request.software = "megatron-core";
+  request.workload.precision = DType::BF16;
+  request.constraints = {.micro_batch_size = 1};
+  const FakeWeights weights{.recompute_selective = 0.4, .capacity_bytes = 1000};
+  CHECK(found(request, weights).ranked.front().plan.recompute ==
+        program::Recompute{program::RecomputeKind::Full, 8});
+  request.software = "nanotron";
+  const SearchResult result = found(request, weights);
+  for (const RankedPlan& ranked : result.ranked) CHECK_FALSE(ranked.plan.recompute.num_layers);
+  CHECK(result.ranked.front().plan.recompute ==
+        program::Recompute{program::RecomputeKind::Full, {}});
+}
+
 TEST_CASE("a pinned recompute is taken as it is", "[planner][search]") {
   SearchRequest request = small_request(1);
   request.constraints = {.micro_batch_size = 1, .recompute = program::RecomputeKind::Full};

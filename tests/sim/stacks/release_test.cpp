@@ -148,14 +148,23 @@ TEST_CASE("A release's change holds from it on, and without a release", "[sim][s
   CHECK(broken("torchtitan").empty());
 }
 
-TEST_CASE("A change for named releases is not taken to hold without one", "[sim][software]") {
+TEST_CASE("Runs of an unknown release are not taken to have all that the newest has",
+          "[sim][software]") {
   CHECK(load_execution_profile("torchtitan@2025-03").logit_bytes == 12);
   CHECK(load_execution_profile("torchtitan@2025-04").logit_bytes == 4);
-  CHECK(load_execution_profile("torchtitan").logit_bytes == 12);
-  CHECK(load_execution_profile("torchtitan").experts_in_one_kernel);  // a change of its month
-  CHECK(load_execution_profile("nanotron").keeps_gathered_inputs);
+  CHECK(load_execution_profile("torchtitan").logit_bytes == 4);
+  CHECK(load_undated_profile("torchtitan").logit_bytes == 12);
+  CHECK(load_undated_profile("torchtitan").experts_in_one_kernel);  // a change of 2025-04, too
+  CHECK_FALSE(load_execution_profile("nanotron").keeps_gathered_inputs);
   CHECK(load_execution_profile("nanotron@2024-07").keeps_gathered_inputs);
-  CHECK_FALSE(load_execution_profile("nanotron@2024-08").keeps_gathered_inputs);
+  CHECK(load_undated_profile("nanotron").keeps_gathered_inputs);
+
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 4;
+  run.profile = "torchtitan";
+  const double newest = predict(run).memory.transient;
+  run.undated = true;
+  CHECK(predict(run).memory.transient > newest);
 }
 
 // Rotary positions in eager PyTorch until 0.3.0; XLA's norms read their input twice until 2025.

@@ -108,7 +108,7 @@ TEST_CASE("Large models keep devices about as busy as devices can be", "[sim][sy
         with_microbatches(run, 16);
         CAPTURE(stack, cluster, large);
         const double busy = mfu(run, predict(run).step_time_s, peak);
-        CHECK(busy > 0.14);  // the lowest: tp 8 in step with products, on Blackwell
+        CHECK(busy > 0.13);  // the lowest: tp 8 in step with products, gathering twice, on Blackwell
         CHECK(busy < 0.70);
       }
 }

@@ -80,8 +80,9 @@ void add_earlier(const Options& options, AnchorsOfOneKind& kind) {
 /// Rows of a table without a step time are no anchors.
 void add_table(const Options& options, AnchorsOfOneKind& kind) {
   const sim::ForEach each = for_each_on(on_threads(0));
-  const sim::PreparedTable table =
-      load_table({.table = options.runs, .releases = options.releases, .constants = {}}, each);
+  const sim::PreparedTable table = load_table(
+      {.table = options.runs, .releases = options.releases, .constants = {}, .users_own = true},
+      each);
   const std::vector<sim::RowPrediction> predictions = table.predict(sim::fitted_constants(), each);
   for (std::size_t i = 0; i < predictions.size(); ++i) {
     const sim::PublishedRow& row = table.rows()[i];

@@ -148,10 +148,12 @@ struct ExecutionProfile {
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file);
 std::vector<std::string> execution_profile_names();
 /// The profile of NAME, or as it was in a release: NAME@RELEASE. Without a release it is the newest
-/// software but for changes that only hold where one is named, and nothing is asked of it that
-/// recipes choose (ReleaseChange, ReleaseRecipe). "NAME-eager", where
+/// software, of which nothing is asked that recipes choose (ReleaseRecipe). "NAME-eager", where
 /// there is one, is NAME without its compiler.
 /// @throws ConfigError for an unknown name, with the nearest known one, and as require_known does
 const ExecutionProfile& load_execution_profile(std::string_view software);
+/// Of a run in the past whose release nobody knows: the newest but for ReleaseChange::dated.
+/// @throws ConfigError for an unknown name
+const ExecutionProfile& load_undated_profile(std::string_view name);
 
 }  // namespace meshplan::sim

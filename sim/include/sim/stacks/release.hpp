@@ -45,7 +45,7 @@ struct ReleaseChange {
   std::string since;    // release
   std::string source;   // where it is public
   std::string profile;  // JSON object: fields of the profile with what they are from then on
-  bool named = false;   // a run that names no release is not taken to have it
+  bool dated = false;   // runs of an unknown release are not taken to have it
   bool operator==(const ReleaseChange&) const = default;
 };
 

@@ -98,8 +98,9 @@ struct TrainingRun {
   bool overlap_tp = false;
   bool overlap_p2p = false;
   RunSwitches switches;
-  std::string cluster;  // key of a preset
-  std::string profile;  // key of an execution profile, with a release or not
+  std::string cluster;   // key of a preset
+  std::string profile;   // key of an execution profile, with a release or not
+  bool undated = false;  // it ran at some time in the past, with a release that nobody knows
 
   int num_microbatches() const {
     return static_cast<int>(global_batch_size / (std::int64_t{micro_batch_size} * parallel.dp));
