@@ -95,19 +95,15 @@ class Checker {
 
   void recomputed_layers() {
     const program::Recompute& recompute = plan_.recompute;
-    if (recompute.kind == program::RecomputeKind::None || !recompute.num_layers) return;
+    if (recompute.kind == program::RecomputeKind::None || !recompute.num_layers ||
+        software_.can.recomputes_some_layers)
+      return;
     const int positions = plan_.parallel.pp * plan_.parallel.vpp;
     const int most = plan_.layers_per_stage.empty()
                          ? (plan_.model.num_layers + positions - 1) / positions
                          : std::ranges::max(plan_.layers_per_stage);
-    if (*recompute.num_layers >= most) return;
-    if (!software_.can.recomputes_some_layers)
+    if (*recompute.num_layers < most)
       fail("recompute", "recompute.num_layers {}: {} recomputes all layers or none; nearest: null",
-           *recompute.num_layers, software_.name);
-    else if (recompute.kind != program::RecomputeKind::Full)
-      fail("recompute",
-           "recompute.num_layers {}: {} counts layers that are recomputed whole only; nearest: "
-           "recompute.kind full, or null",
            *recompute.num_layers, software_.name);
   }
 

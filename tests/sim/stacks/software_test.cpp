@@ -126,8 +126,6 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
         std::vector<std::string>{"software.schedule", "software.recompute"});
   plan.recompute.num_layers = 4;  // all
   CHECK(broken(plan, "nanotron") == std::vector<std::string>{"software.schedule"});
-  plan.recompute = {.kind = program::RecomputeKind::Selective, .num_layers = 3};
-  CHECK(broken(plan, "megatron-core") == std::vector<std::string>{"software.recompute"});
   CHECK_THROWS_WITH(run_of(plan, "dgx-h100", "megatron-cor"),
                     Catch::Contains("did you mean 'megatron-core'"));
 }
