@@ -175,7 +175,8 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   // others before it.
   const bool even = !schedule.ends && num_layers % chunks == 0;
   const double before = even ? 1 : 0.45;
-  const double least_layers = static_cast<double>(num_layers / chunks) * chunks / num_layers;
+  const int least_layers_of_chunk = num_layers / chunks;
+  const double least_layers = static_cast<double>(least_layers_of_chunk) * chunks / num_layers;
   const double microbatches =
       static_cast<double>(request.workload.global_batch_size) /
       (static_cast<double>(candidate.micro_batch_size) * candidate.parallel.dp);

@@ -47,7 +47,7 @@ constexpr int kFew = 614'400, kMore = 716'800;
 
 double by_word(const char* software, double (*what)(const RunMemory&), int microbatches = 1) {
   TrainingRun few = sharded(software, kFew), more = sharded(software, kMore);
-  few.global_batch_size = more.global_batch_size = 128 * microbatches;
+  few.global_batch_size = more.global_batch_size = std::int64_t{128} * microbatches;
   return (what(memory(more)) - what(memory(few))) / (kMore - kFew);
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("A sharded run with a small vocabulary is fullest in a layer", "[sim][
   CHECK(memory(run).transient == Approx((2 + 2 + 4 + 2) * layer + rest).epsilon(1e-4));
 
   run.micro_batch_size = 8;
-  run.global_batch_size = 8 * 64;
+  run.global_batch_size = std::int64_t{8} * 64;
   const double input = 8 * 1024 * kWidth * 2;
   TrainingRun whole = run;  // its layers keep what they work on
   whole.recompute = RunRecompute::None;
