@@ -6,7 +6,7 @@
 #include "search/evaluation.hpp"
 #include "search/module_choices.hpp"
 #include "search/stage_division.hpp"
-#include "sim/stacks/execution_profile.hpp"
+#include "search/variants.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -184,10 +184,7 @@ void append(std::vector<Evaluation>& to, std::vector<std::vector<Evaluation>> pa
 std::vector<std::size_t> recompute_seeds(const SearchContext& context,
                                          const std::vector<Evaluation>& evaluations) {
   std::vector<std::size_t> seeds;
-  const Constraints& pins = context.request.constraints;
-  if (recompute_is_pinned(pins) ||
-      !sim::load_execution_profile(context.request.software).can.recomputes_some_layers)
-    return seeds;
+  if (!chooses_recomputed_layers(context.request)) return seeds;
   // Where everything can be kept, thinning recompute out ends at a plan that is known already.
   const std::set<MeshKey> light = fitting_without_recompute(evaluations);
   for (const std::size_t i : rank(evaluations)) {

@@ -38,9 +38,8 @@ std::vector<int> chunks_of(ScheduleKind kind, int pp, int num_layers, const Spac
 std::vector<std::optional<int>> recompute_choices_of(const Candidate& candidate, int chunks,
                                                      const SearchRequest& request) {
   std::vector<std::optional<int>> all = {candidate.recompute.num_layers};
-  if (candidate.recompute.kind != RecomputeKind::Full || recompute_is_pinned(request.constraints) ||
-      candidate.recompute.num_layers ||
-      !sim::load_execution_profile(request.software).can.recomputes_some_layers)
+  if (candidate.recompute.kind != RecomputeKind::Full || candidate.recompute.num_layers ||
+      !chooses_recomputed_layers(request))
     return all;
   const int layers = (request.model.num_layers + chunks - 1) / chunks;
   for (const double part : request.space.recompute_parts) {
@@ -137,6 +136,11 @@ std::size_t Variants::count() const {
   for (const ScheduleVariant& schedule : schedules)
     of_zero += schedule.recompute_layers.size() * of_schedule();
   return zero.size() * offload.size() * of_zero;
+}
+
+bool chooses_recomputed_layers(const SearchRequest& request) {
+  return !recompute_is_pinned(request.constraints) &&
+         sim::load_execution_profile(request.software).can.recomputes_some_layers;
 }
 
 Variants variants_of(const SearchRequest& request, const Candidate& candidate) {

@@ -41,6 +41,10 @@ struct Variants {
   std::size_t count() const;
 };
 
+/// Does the search say how many layers are recomputed? Not where recompute is pinned, nor to stacks
+/// that recompute all layers or none.
+bool chooses_recomputed_layers(const SearchRequest& request);
+
 /// What `space` has and the request has not pinned.
 Variants variants_of(const SearchRequest& request, const Candidate& candidate);
 

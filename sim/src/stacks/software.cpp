@@ -98,11 +98,7 @@ class Checker {
     if (recompute.kind == program::RecomputeKind::None || !recompute.num_layers ||
         software_.can.recomputes_some_layers)
       return;
-    const int positions = plan_.parallel.pp * plan_.parallel.vpp;
-    const int most = plan_.layers_per_stage.empty()
-                         ? (plan_.model.num_layers + positions - 1) / positions
-                         : std::ranges::max(plan_.layers_per_stage);
-    if (*recompute.num_layers < most)
+    if (program::recomputed_layers_per_stage(plan_) != program::resolved_layers_per_stage(plan_))
       fail("recompute", "recompute.num_layers {}: {} recomputes all layers or none; nearest: null",
            *recompute.num_layers, software_.name);
   }
