@@ -189,15 +189,18 @@ StackProfiles profiles_of(const EmbeddedFile& file) {
   StackProfiles profiles{{{{}, parse_execution_profile(file.text, name)}}, {}};
   const Releases releases = profiles.releases.front().profile.releases;
   Json text = parse_json(file.text, name), undated = text;
+  bool dated = false;
   for (const ReleaseChange& change : releases.changes) {
     const std::string place = fmt::format("{}: releases.changes: {}", name, change.since);
     const Json changed = Json::parse(change.profile);
     text.merge_patch(changed);
+    dated = dated || change.dated;
     if (!change.dated) undated.merge_patch(changed);
     profiles.releases.push_back(
         {Release::parse(change.since), parse_execution_profile(text.dump(), place)});
   }
-  profiles.undated = parse_execution_profile(undated.dump(), name);
+  profiles.undated =
+      dated ? parse_execution_profile(undated.dump(), name) : profiles.releases.back().profile;
   return profiles;
 }
 

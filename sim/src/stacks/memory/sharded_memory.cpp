@@ -46,10 +46,10 @@ ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile
                          work.head.logits * profile.logit_bytes + work.head.saved_bytes;
   const double in_layer =
       2 * gathered + summed + std::max(layer.working_set, layer.parameters * kHalfBytes);
-  const bool first = run.num_microbatches() == 1;
+  const bool one_microbatch = run.num_microbatches() == 1;
 
   ShardedPeak peak;
-  peak.allocated = std::max(at_head - (first ? gradients : 0), held + in_layer);
+  peak.allocated = std::max(at_head - (one_microbatch ? gradients : 0), held + in_layer);
 
   double pools = 0;
   if (profile.shard_copies == ShardCopies::All) pools = std::max(root, 2 * gathered);
