@@ -2,6 +2,8 @@
 #include "context/ring_gradient.hpp"
 
 #include <fmt/format.h>
+#include <tuple>
+#include <utility>
 
 #include "core/index.hpp"
 
@@ -31,7 +33,7 @@ class RingGradient {
       layer_.emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_,
                   std::move(inputs), {part_dq, part_dkv});
       if (step > 0) {
-        add_to(of_step, part_dq, part_dkv, dq, dkv);
+        std::tie(dq, dkv) = sums(of_step, part_dq, part_dkv, dq, dkv);
       } else {
         dq = wide ? converted(of_step + ".query_grad.fp32", part_dq, DType::F32) : part_dq;
         dkv = part_dkv;
@@ -81,11 +83,21 @@ class RingGradient {
     return to;
   }
 
-  void add_to(const std::string& name, ValueId part_dq, ValueId part_dkv, ValueId dq, ValueId dkv) {
+  /// In the memory of what they are added to.
+  std::pair<ValueId, ValueId> sums(const std::string& name, ValueId part_dq, ValueId part_dkv,
+                                   ValueId dq, ValueId dkv) {
     ComputeOp work = attention_;
     work.kind = ComputeKind::MergeAttention;
+    const std::pair added(in_place_of(dq), in_place_of(dkv));
     layer_.emit(name + ".merge.input_grad", Phase::InputGrad, Lane::Compute, work,
-                {part_dq, part_dkv, dq, dkv}, {dq, dkv});
+                {part_dq, part_dkv, dq, dkv}, {added.first, added.second});
+    return added;
+  }
+
+  ValueId in_place_of(ValueId id) {
+    Value changed = value(id);
+    changed.alias = id;
+    return layer_.add_value(std::move(changed), layer_.placement[at(id)]);
   }
 
   ShardedLayer& layer_;

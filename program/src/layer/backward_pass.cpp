@@ -97,9 +97,10 @@ void BackwardPass::contribute(ValueId id, Gradient gradient) {
   ValueId other = gradient.buffer;
   if (shared(id, target)) std::swap(target, other);
   require_invariant(!shared(id, target), "both gradients of " + value(id).name + " are shared");
+  const ValueId sum = same_buffer(target, found->second.where);
   layer_.emit(value(id).name + ".grad.add", Phase::InputGrad, Lane::Compute, add, {target, other},
-              {target});
-  found->second.buffer = target;
+              {sum});
+  found->second.buffer = sum;
 }
 
 /// Appends whatever turns the layout that the gradient of `id` has into the one it must have.

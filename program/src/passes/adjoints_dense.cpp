@@ -93,14 +93,18 @@ void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
   for (std::size_t i = 1; i < op.outputs.size(); ++i) inputs.push_back(pass.need(op.outputs[i]));
   const std::optional<ValueId> residual = pass.own_gradient(x, dy.where);
   if (residual) inputs.push_back(*residual);
-  const ValueId dx = residual ? *residual : pass.fresh_gradient(x, dy.where);
+  const ValueId dx =
+      residual ? pass.same_buffer(*residual, dy.where) : pass.fresh_gradient(x, dy.where);
   std::vector<ValueId> outputs = {dx};
   for (std::size_t i = 1; i <= (layer_norm ? 2U : 1U); ++i)
     if (pass.is_trained(op.inputs[i]))
       outputs.push_back(pass.gradient_of_parameter(op.inputs[i], dy));
   pass.layer().emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
                     std::move(outputs));
-  if (!residual) pass.contribute(x, {dx, dy.where});
+  if (residual)
+    pass.set_gradient(x, {dx, dy.where});
+  else
+    pass.contribute(x, {dx, dy.where});
 }
 
 void head_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {

@@ -44,8 +44,7 @@ class Separator {
            layer_.block.values.end();
   }
   bool reads(const Operation& operation, ValueId root) const {
-    return std::ranges::any_of(operation.inputs,
-                               [&](ValueId id) { return layer_.root(id) == root; });
+    return version_read(operation, root).has_value();
   }
   bool writes(const Operation& operation, ValueId root) const {
     return std::ranges::any_of(operation.outputs,
@@ -86,18 +85,26 @@ class Separator {
     for (const ValueId output : outputs) {
       const ValueId root = layer_.root(output);
       const bool of_stream = stream_ == root && value(root).storage == Storage::LayerOutputGrad;
-      if (!reads(operations_[index], root)) continue;
+      const auto changed = version_read(operations_[index], root);
+      if (!changed) continue;
       if (!of_stream && !read_by_deferred_before(index, root)) continue;
       const ValueId next = successor(root, output);
       if (stream_ == root) stream_ = next;
       if (!adds_elsewhere(operations_[index])) {
-        insert_copy(index, output, next);
-        replace(index + 1, root, next);
+        insert_copy(index, *changed, next);
+        move_versions(index + 1, root, next);
         return keep_older_versions(index + 1);
       }
-      std::ranges::replace(operations_[index].outputs, output, next);
-      replace(index + 1, root, next);
+      value(output).alias = next;
+      move_versions(index + 1, root, next);
     }
+  }
+
+  /// What `operation` reads of the buffer `root`, if it does.
+  std::optional<ValueId> version_read(const Operation& operation, ValueId root) const {
+    const auto found =
+        std::ranges::find_if(operation.inputs, [&](ValueId id) { return layer_.root(id) == root; });
+    return found == operation.inputs.end() ? std::nullopt : std::optional(*found);
   }
 
   ValueId successor(ValueId root, ValueId output) {
@@ -128,16 +135,20 @@ class Separator {
                         .outputs = {to}});
   }
 
-  /// From operation `begin` on, `next` stands for every value in the buffer `root`.
-  void replace(std::size_t begin, ValueId root, ValueId next) {
-    for (std::size_t i = begin; i < operations_.size(); ++i)
-      for (auto* list : {&operations_[i].inputs, &operations_[i].outputs})
-        for (ValueId& id : *list) {
-          if (layer_.root(id) != root) continue;
-          require_invariant(value(id).shape.size() == value(next).shape.size(),
-                            value(id).name + " is seen in another shape than its buffer");
-          id = next;
-        }
+  /// From operation `begin` on, `next` is the buffer of every version that lay in `root`.
+  void move_versions(std::size_t begin, ValueId root, ValueId next) {
+    const auto lies_there = [&](ValueId id) {
+      if (layer_.root(id) != root) return false;
+      require_invariant(value(id).shape.size() == value(next).shape.size(),
+                        value(id).name + " is seen in another shape than its buffer");
+      return true;
+    };
+    for (std::size_t i = begin; i < operations_.size(); ++i) {
+      for (ValueId& input : operations_[i].inputs)  // made before: it has been copied
+        if (lies_there(input)) input = next;
+      for (const ValueId output : operations_[i].outputs)
+        if (lies_there(output)) value(output).alias = next;
+    }
   }
 
   void keep(ValueId root) {

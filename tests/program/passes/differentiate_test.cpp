@@ -259,9 +259,9 @@ TEST_CASE("A gradient that others still read is added to the new one, not the ot
     REQUIRE(found != block.backward.end());
     return *found;
   };
-  const ValueId added_to = named("h.grad.add").outputs.front();
-  CHECK(added_to == named("second.input_grad").outputs.front());
-  CHECK(named("second.weight_grad").inputs.front() != added_to);
+  const ValueId added_to = root_of(block, named("h.grad.add").outputs.front());
+  CHECK(added_to == root_of(block, named("second.input_grad").outputs.front()));
+  CHECK(root_of(block, named("second.weight_grad").inputs.front()) != added_to);
 }
 
 TEST_CASE("Behind a last norm the gradient of a layer's input takes the stream's place",
