@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "checks/provenance.hpp"
 #include "core/index.hpp"
 #include "program/cost/cost.hpp"
 #include "program/memory/address.hpp"
@@ -81,64 +82,6 @@ void check_lanes(const Program& program, std::vector<std::string>& errors) {
     if (!fresh && entry->second != operation.lane)
       errors.push_back(fmt::format("stage {}: {} uses group {} from a second lane",
                                    program.role.stage, operation.name, name_of(collective->group)));
-  }
-}
-
-// Which micro-batch last wrote each byte of a region.
-class Writers {
- public:
-  void write(std::int64_t begin, std::int64_t end, int microbatch) {
-    split(begin);
-    split(end);
-    runs_.erase(runs_.lower_bound(begin), runs_.lower_bound(end));
-    runs_[begin] = {end, microbatch};
-  }
-  /// A writer of these bytes other than `microbatch`.
-  std::optional<int> stranger(std::int64_t begin, std::int64_t end, int microbatch) const {
-    auto run = runs_.upper_bound(begin);
-    if (run != runs_.begin()) --run;
-    for (; run != runs_.end() && run->first < end; ++run)
-      if (run->second.end > begin && run->second.microbatch != microbatch)
-        return run->second.microbatch;
-    return std::nullopt;
-  }
-
- private:
-  struct Run {
-    std::int64_t end = 0;
-    int microbatch = 0;
-  };
-  void split(std::int64_t where) {
-    auto run = runs_.lower_bound(where);
-    if (run == runs_.begin()) return;
-    --run;
-    if (run->second.end <= where) return;
-    const Run tail = run->second;
-    run->second.end = where;
-    runs_[where] = tail;
-  }
-  std::map<std::int64_t, Run> runs_;
-};
-
-// What a micro-batch keeps between tasks may not be written over by another one before it is read.
-void check_kept(const Program& program, std::vector<std::string>& errors) {
-  Writers writers;
-  for (const OperationInstance& instance : program.instances) {
-    if (!instance.microbatch) continue;
-    const Footprint touched = footprint(program, instance);
-    for (const Address& read : touched.reads) {
-      if (read.region != Region::Saved) continue;
-      const auto other =
-          writers.stranger(read.offset, read.offset + read.bytes, *instance.microbatch);
-      if (!other) continue;
-      errors.push_back(
-          fmt::format("stage {}: {} (chunk {}) reads what micro-batch {} has overwritten",
-                      program.role.stage, text_of(program, instance), instance.chunk, *other));
-      return;
-    }
-    for (const Address& write : touched.writes)
-      if (write.region == Region::Saved)
-        writers.write(write.offset, write.offset + write.bytes, *instance.microbatch);
   }
 }
 
@@ -281,7 +224,8 @@ std::vector<std::string> program_errors(const std::vector<Program>& programs) {
                });
     check_lanes(program, errors);
     check_footprints(program, errors);
-    if (errors.empty()) check_kept(program, errors);
+    if (!errors.empty()) continue;
+    if (const auto error = provenance_error(program)) errors.push_back(*error);
   }
   if (training) {
     const auto broken = schedule_errors(schedule, programs.front().plan.num_microbatches());

@@ -9,7 +9,8 @@
 namespace meshplan::program {
 
 /// Proves over all stages of a plan that every receive has its send in the same order, that members
-/// of a group issue the same collectives in the same order, and that in-flight slots suffice.
+/// of a group issue the same collectives in the same order, and that every operation reads what its
+/// operands name (provenance.hpp).
 /// @returns what is broken, in words; empty if nothing
 std::vector<std::string> program_errors(const std::vector<Program>& programs);
 

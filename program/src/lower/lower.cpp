@@ -9,6 +9,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "checks/dataflow.hpp"
 #include "checks/step_limits.hpp"
 #include "compression/compress_reductions.hpp"
 #include "core/error.hpp"
@@ -211,16 +212,32 @@ class Lowering {
                              const RecomputedPart& recompute) const {
     ShardedLayer layer = shard(graph, context_);
     mark_frozen(layer, number, prefix);
+    const auto sound_after = [&](const char* pass) { require_sound(layer.block, pass); };
     if (pass_ == Pass::Training)
       differentiate(layer, context_, recompute, profile_);
     else
       mark_partial_gradients(layer);
-    if (is_layer(number) && plan().workload.fp8 != Float8Recipe::None)
+    sound_after("differentiate");
+    if (is_layer(number) && plan().workload.fp8 != Float8Recipe::None) {
       quantize_linears(layer, profile_.kept_quantized_weights && keeps_quantized_weights(plan()));
-    if (profile_.fused_activations) fuse_activations(layer);
-    if (profile_.fused_residuals) fuse_residuals(layer);
-    if (profile_.fused_rotations) fuse_rotations(layer);
-    if (split_) separate_weight_gradients(layer);
+      sound_after("quantize_linears");
+    }
+    if (profile_.fused_activations) {
+      fuse_activations(layer);
+      sound_after("fuse_activations");
+    }
+    if (profile_.fused_residuals) {
+      fuse_residuals(layer);
+      sound_after("fuse_residuals");
+    }
+    if (profile_.fused_rotations) {
+      fuse_rotations(layer);
+      sound_after("fuse_rotations");
+    }
+    if (split_) {
+      separate_weight_gradients(layer);
+      sound_after("separate_weight_gradients");
+    }
     plan_block_memory(layer.block, program_.sizes);
     return layer;
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "checks/dataflow.hpp"
 #include "core/index.hpp"
 
 namespace meshplan::program {
@@ -33,7 +34,9 @@ class Fuser {
 
  private:
   /// If `index` is an activation whose input comes from a linear of the same list, that linear
-  /// does its work, and it goes.
+  /// does its work, and it goes. Backward, the activation's own input may be computed again between
+  /// the two (nothing before reads it where the weights behind it are frozen): then the product is
+  /// put off until it is there.
   bool fuse(std::vector<Operation>& operations, std::size_t index) const {
     const Operation& activation = operations[index];
     const ComputeOp* work = as_kind(activation, ComputeKind::Activation);
@@ -45,13 +48,16 @@ class Fuser {
     if (!maker || is_forward(operations[*maker].phase) != forward) return false;
     const bool keeps_input = forward && is_read_elsewhere(layer_.block, from, activation);
     if (!forward && is_read_elsewhere(layer_.block, from, activation)) return false;
+    const bool early = may_move(layer_.block, operations, index, *maker + 1);
+    if (!early && !may_move(layer_.block, operations, *maker, index - 1)) return false;
     Operation& linear = operations[*maker];
     auto& product = std::get<ComputeOp>(linear.work);
     product.fused_activation = work->attributes.activation;
     linear.outputs = {activation.outputs.front()};
     if (keeps_input) linear.outputs.push_back(from);
     if (!forward) linear.inputs.push_back(activation.inputs[1]);
-    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(index));
+    if (!early) operations[index] = std::move(linear);
+    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(early ? index : *maker));
     return true;
   }
 

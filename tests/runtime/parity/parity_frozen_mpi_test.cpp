@@ -46,6 +46,7 @@ struct Case {
   int zero = 0;
   RecomputeKind recompute = RecomputeKind::None;
   ContextMethod method = ContextMethod::AllGather;
+  models::ModuleSet modules = {};  // of a selective recompute
 };
 
 const Patterns kEmbedding = {"embedding"};
@@ -87,6 +88,29 @@ std::vector<Case> dense_cases() {
   };
 }
 
+/// Layers of which nothing is trained recompute what only the gradient of their input reads: no
+/// weight gradient asks for it first.
+std::vector<Case> recomputed_cases() {
+  const ScheduleKind kF = ScheduleKind::OneFOneB;
+  const Patterns kLayer = {"layers.0"};
+  const Patterns kMlp = {"layers.2.mlp"};
+  const RecomputeKind kFull = RecomputeKind::Full, kSelective = RecomputeKind::Selective;
+  const ContextMethod kGather = ContextMethod::AllGather;
+  const models::ModuleSet mlp = {models::Module::Mlp};
+  return {
+      {gpt2_style(), kLayer, {}, kF, 0, kFull},
+      {gpt2_style(), kMlp, {}, kF, 0, kFull},
+      {gpt2_style(), kLayer, {}, kF, 0, kSelective, kGather, mlp},
+      {gpt2_style(), kMlp, {}, kF, 0, kSelective, kGather, mlp},
+      {gpt2_style(), kMlp, {.tp = 2, .sp = true}, kF, 0, kFull},
+      {gpt2_style(), kMlp, {.pp = 2}, ScheduleKind::ZbH1, 0, kFull},
+      {gpt2_style(), kLayer, {.pp = 2, .vpp = 2}, ScheduleKind::DualPipeV, 0, kFull},
+      {gpt2_style(), kMlp, {.cp = 2, .dp = 2}, kF, 3, kFull, ContextMethod::Ring},
+      {post_norm_style(), kMlp, {.dp = 2}, kF, 0, kSelective, kGather, mlp},
+      {gemma2_style(), kMlp, {.tp = 2}, kF, 0, kFull},
+  };
+}
+
 std::vector<Case> expert_cases() {
   const Patterns router = {"*.mlp.gate"};
   const Patterns experts = {"*.experts"};
@@ -111,7 +135,7 @@ Plan plan_of(const Case& one) {
   plan.parallel = one.parallel;
   plan.schedule = one.schedule;
   plan.zero_stage = one.zero;
-  plan.recompute.kind = one.recompute;
+  plan.recompute = {.kind = one.recompute, .modules = one.modules};
   plan.context_parallel = one.method;
   return plan;
 }
@@ -219,6 +243,11 @@ void check_cases(const std::vector<Case>& cases, const std::string& title) {
 TEST_CASE("plans that freeze a part of a dense model train the rest as one rank does",
           "[parity][frozen]") {
   check_cases(dense_cases(), "frozen parts of dense models");
+}
+
+TEST_CASE("plans that freeze what they recompute train the rest as one rank does",
+          "[parity][frozen]") {
+  check_cases(recomputed_cases(), "frozen parts that are recomputed");
 }
 
 TEST_CASE("plans that freeze routers or experts train the rest as one rank does",
