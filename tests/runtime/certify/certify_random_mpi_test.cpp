@@ -11,14 +11,14 @@
 #include "plan/techniques.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "runtime/certify/certify.hpp"
 #include "runtime/parity/parity_job.hpp"
-#include "sim/random_plans.hpp"
+#include "sim/random_training_plans.hpp"
 
 namespace meshplan::test {
 namespace {
 
-constexpr std::uint64_t kSeed = 20;
 constexpr int kFew = 10;
 constexpr int kShrunk = 300;
 
@@ -27,42 +27,20 @@ int plans_to_certify() {
   return count == nullptr ? kFew : std::atoi(count);
 }
 
-/// Products included, and attention.
-models::ModuleSet whole_modules(const models::ModelSpec& model) {
-  using models::Module;
-  models::ModuleSet modules{Module::Norms, Module::Attention, Module::Mlp};
-  if (model.moe) modules.add(Module::Moe);
-  if (model.mla) modules.add(Module::MlaUpProj);
-  return modules;
-}
-
-/// With what the estimator's random plans lack.
-Plan random_plan(testing::Random& random) {
-  while (true) {
-    Plan plan = sim::random_plan(random).plan;
-    if (random.one_in(6)) {
-      const bool int8 = random.one_in(2);
-      plan.compression = {
-          .kind = int8 ? program::CompressionKind::Int8 : program::CompressionKind::TopK,
-          .ratio = 0.1};
-    }
-    if (random.one_in(4)) plan.rank_order = "dp-cp-ep-tp-pp";
-    if (plan.recompute.kind == program::RecomputeKind::Selective && random.one_in(2))
-      plan.recompute.modules = whole_modules(plan.model);
-    if (plan.workload.documents.packed && random.one_in(2))
-      plan.max_tokens_per_rank = plan.workload.seq_len / plan.parallel.cp + 128;
-    if (program::check(plan).empty()) return plan;
-  }
+/// MESHPLAN_RANDOM_SEED: other plans.
+std::uint64_t seed() {
+  const char* number = std::getenv("MESHPLAN_RANDOM_SEED");
+  return number == nullptr ? 20 : std::strtoull(number, nullptr, 10);
 }
 
 }  // namespace
 
 TEST_CASE("random plans shrink to twins that have all of their techniques", "[certify]") {
-  testing::Random random(kSeed);
+  testing::Random random(seed());
   std::set<std::string> seen, uncovered;
   std::size_t twins = 0, most = 0;
   for (int i = 0; i < kShrunk; ++i) {
-    const Plan plan = random_plan(random);
+    const Plan plan = sim::random_training_plan(random);
     const program::TwinSet set = program::twins_of(plan, program::TwinPrecision::Exact);
     INFO(plan.model.name << " " << to_string(plan.parallel));
     REQUIRE(!set.twins.empty());
@@ -88,20 +66,16 @@ TEST_CASE("random plans shrink to twins that have all of their techniques", "[ce
                              most);
 }
 
-TEST_CASE("random plans agree with one rank", "[certify]") {
-  ParityJob job{.steps = 0};
-  testing::Random random(kSeed);
-  const int count = plans_to_certify();
-  const bool leads = job.world->rank() == 0;
+namespace {
+
+/// What certificates of many plans have shown.
+struct Tally {
+  int plans = 0, alarms = 0, second_seeds = 0;
   std::size_t twins = 0, figures = 0;
-  int alarms = 0, second_seeds = 0;
   double furthest = 0;
-  for (int i = 0; i < count; ++i) {
-    const Plan plan = random_plan(random);
-    const program::TwinSet set = program::twins_of(plan, program::TwinPrecision::Exact);
-    const std::vector<program::TwinResult> results =
-        runtime::certify(set.twins, {*job.world, *job.backend}, [](std::size_t) {});
-    if (!leads) continue;
+
+  /// @returns does any twin differ?
+  bool add(const Plan& plan, const std::vector<program::TwinResult>& results) {
     bool alarm = false;
     for (const program::TwinResult& result : results) {
       const program::Compared* most = program::furthest(result.compared);
@@ -111,6 +85,7 @@ TEST_CASE("random plans agree with one rank", "[certify]") {
       figures += result.compared.size();
       ++twins;
       alarm = alarm || !result.agrees();
+      INFO(to_json(plan));
       INFO(plan.model.name << " " << to_string(plan.parallel) << " as "
                            << to_string(result.plan.parallel) << ": "
                            << fmt::format("{}", fmt::join(result.techniques, " ")) << ": "
@@ -118,18 +93,53 @@ TEST_CASE("random plans agree with one rank", "[certify]") {
                            << ", tolerance " << most->tolerance);
       CHECK(result.agrees());
     }
+    ++plans;
     alarms += alarm ? 1 : 0;
-    if (count > kFew)
-      std::cout << fmt::format("{:>4} {:<20} {:<36} {} twins, furthest so far {:.2f}{}\n", i + 1,
-                               plan.model.name, to_string(plan.parallel), results.size(), furthest,
-                               alarm ? "  FALSE ALARM" : "")
+    return alarm;
+  }
+  void print(std::string_view what) const {
+    std::cout << fmt::format(
+        "{} random plans {}, {} twins, {} figures: {} false alarms, {} second seeds, furthest "
+        "{:.2f} of its tolerance\n",
+        plans, what, twins, figures, alarms, second_seeds, furthest);
+  }
+};
+
+void certify_random_plans(std::string_view what, program::TwinPrecision precision, int count,
+                          const std::vector<program::Precision>& precisions) {
+  ParityJob job{.steps = 0};
+  testing::Random random(seed());
+  const bool leads = job.world->rank() == 0;
+  Tally tally;
+  for (int i = 0; i < count; ++i) {
+    const Plan plan = sim::random_training_plan(random, precisions);
+    const program::TwinSet set = program::twins_of(plan, precision);
+    const std::vector<program::TwinResult> results =
+        runtime::certify(set.twins, {*job.world, *job.backend}, [](std::size_t) {});
+    if (!leads) continue;
+    const double before = tally.furthest;
+    const bool alarm = tally.add(plan, results);
+    if (count > kFew && (alarm || tally.furthest > before || (i + 1) % 100 == 0))
+      std::cout << fmt::format("{:>4} {:<20} {:<36} {:<5} {} twins, furthest so far {:.2f}{}\n",
+                               i + 1, plan.model.name, to_string(plan.parallel),
+                               program::precision_name(plan.workload), results.size(),
+                               tally.furthest, alarm ? "  FALSE ALARM" : "")
                 << std::flush;
   }
-  if (leads)
-    std::cout << fmt::format(
-        "{} random plans, {} twins, {} figures: {} false alarms, {} second seeds, furthest {:.2f} "
-        "of its tolerance\n",
-        count, twins, figures, alarms, second_seeds, furthest);
+  if (leads) tally.print(what);
+}
+
+}  // namespace
+
+TEST_CASE("random plans agree with one rank", "[certify]") {
+  certify_random_plans("in fp32", program::TwinPrecision::Exact, plans_to_certify(),
+                       {program::Precision::BF16});
+}
+
+TEST_CASE("random plans agree with one rank in their own precision", "[certify][own]") {
+  certify_random_plans(
+      "in their own precision", program::TwinPrecision::Own, plans_to_certify(),
+      {program::Precision::BF16, program::Precision::F16, program::Precision::Fp8});
 }
 
 }  // namespace meshplan::test
