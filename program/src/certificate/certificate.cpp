@@ -18,6 +18,8 @@ void fields(Visitor& v, Compared& c) {
   v.required("where", c.where, "index of the element that differs most", at_least(0));
   v.required("value", c.value, "there; null = no finite number");
   v.required("expected", c.expected, "there, on one rank");
+  v.optional("checked", c.checked, "messages or copies of this kind that were compared",
+             at_least(0));
 }
 
 template <class Visitor>
@@ -70,7 +72,7 @@ void fields(Visitor& v, TwinResultsFile& f) {
 template <class Visitor>
 void fields(Visitor& v, CertificateFile& f) {
   Certificate& c = f.certificate;
-  v.required("schema_version", c.schema_version, "version of this format", between(1, 1));
+  v.required("schema_version", c.schema_version, "version of this format", between(1, 2));
   v.required("verdict", f.verdict, "agrees or differs");
   v.required("meshplan_version", c.version, "that ran the twins");
   v.required("plan_hash", c.plan_hash, "of the plan as meshplan writes it");

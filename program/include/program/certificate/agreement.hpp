@@ -1,6 +1,7 @@
 // What a twin's run is compared in with one rank's, and how far apart they lie.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,13 +13,14 @@ namespace meshplan::program {
 
 /// A number, or all of a tensor, beside what one rank has.
 struct Compared {
-  std::string what;       // "loss", "gradient", "update", "router choices", ...
+  std::string what;       // "loss", "gradient", "update", "router choices", "message", ...
   std::string name;       // "step 1", "layers.0.mlp.down_proj.weight"
   double difference = 0;  // relative; of a tensor ||a - b|| / ||b||, of choices the part that moved
   double tolerance = 0;
   std::vector<std::int64_t> where;  // of a tensor or of choices: the element that differs most
   std::optional<double> value;      // there; none = not a finite number
   std::optional<double> expected;   // there, on one rank
+  std::int64_t checked = 1;         // how many such were compared (exact_check.hpp)
   bool agrees() const { return difference <= tolerance; }
   /// How far it is into its tolerance: above 1 it differs.
   double share() const;

@@ -26,7 +26,7 @@ struct TwinResult {
 };
 
 struct Certificate {
-  int schema_version = 1;
+  int schema_version = 2;      // 1 had no messages and copies
   std::string version;         // of meshplan
   std::string plan_hash;       // of the plan as meshplan writes it
   std::string plan_precision;  // that it trains in

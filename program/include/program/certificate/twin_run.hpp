@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "program/certificate/exact_check.hpp"
+
 namespace meshplan::program {
 
 struct TwinStep {
@@ -28,8 +30,9 @@ struct TwinRun {
   /// Of the first step, before clipping. Where gradients are compressed: the mean over all steps,
   /// in which no weight moves, with what is still to be fed back.
   NamedTensors gradients;
-  NamedTensors start;  // fp32 weights before the first step
-  NamedTensors end;    // and after the last; empty where none may move
+  NamedTensors start;             // fp32 weights before the first step
+  NamedTensors end;               // and after the last; empty where none may move
+  std::vector<ExactCheck> exact;  // of messages and copies; empty on one rank
 };
 
 }  // namespace meshplan::program
