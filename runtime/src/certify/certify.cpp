@@ -1,5 +1,6 @@
 #include "runtime/certify/certify.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "certify/certify_twin.hpp"
@@ -21,10 +22,18 @@ bool all_know(bool known_by_first, Communicator& world) {
   return value != 0;
 }
 
+/// A second seed may decide near ties of routers, but not what must be the same bits.
+bool is_final(const program::TwinResult& result) {
+  return result.agrees() ||
+         std::ranges::any_of(result.compared, [](const program::Compared& compared) {
+           return program::is_exact(compared) && !compared.agrees();
+         });
+}
+
 program::TwinResult certify_with_seeds(const program::Twin& twin, const TwinJob& job,
                                        TwinGroups& groups) {
   program::TwinResult result = certify_twin(twin, kFirstSeed, job, groups);
-  if (!chooses_experts(twin.plan) || all_know(result.agrees(), job.world)) return result;
+  if (!chooses_experts(twin.plan) || all_know(is_final(result), job.world)) return result;
   result = certify_twin(twin, kSecondSeed, job, groups);
   result.seeds.insert(result.seeds.begin(), kFirstSeed);
   return result;

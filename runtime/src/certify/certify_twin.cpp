@@ -1,6 +1,8 @@
 #include "certify/certify_twin.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <numeric>
 
 namespace meshplan::runtime {
@@ -34,10 +36,12 @@ program::TwinResult certify_twin(const program::Twin& twin, std::uint64_t seed, 
   program::TwinRun run;
   if (Communicator* own = groups.first_ranks(result.ranks))
     run = run_twin(plan, options, *own, job.backend, mutate);
-  if (Communicator* alone = groups.first_ranks(1))
+  if (Communicator* alone = groups.first_ranks(1)) {
     result.compared =
         program::compare(run, run_twin(program::one_rank_plan(plan), options, *alone, job.backend),
                          result.tolerance);
+    std::ranges::move(program::exact_figures(run.exact), std::back_inserter(result.compared));
+  }
   job.world.barrier().wait();
   return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <type_traits>
 
 #include "core/index.hpp"
 #include "program/certificate/twin.hpp"
@@ -18,7 +19,8 @@ using program::Region;
 using program::WholeTensor;
 
 /// Adds this rank's shard to the global tensor; of what several ranks hold, the first one's.
-void add_shard(WholeTensor& whole, const Parameter& parameter, const program::Coordinates& place,
+template <class T>
+void add_shard(T* whole, const Parameter& parameter, const program::Coordinates& place,
                const float* local) {
   const std::int64_t columns =
       parameter.global_shape.size() > 1 ? parameter.global_shape.back() : 1;
@@ -27,8 +29,7 @@ void add_shard(WholeTensor& whole, const Parameter& parameter, const program::Co
     for (std::int64_t r = 0; r < piece.rows; ++r)
       for (std::int64_t c = 0; c < piece.columns; ++c) {
         const std::int64_t to = (piece.global_row + r) * columns + piece.global_column + c;
-        whole.values[static_cast<std::size_t>(to)] +=
-            double{local[piece.local_offset + r * piece.local_stride + c]};
+        whole[to] += T{local[piece.local_offset + r * piece.local_stride + c]};
       }
   }
 }
@@ -54,22 +55,24 @@ std::int64_t elements_of(const Parameter& parameter) {
 
 /// Sums what the ranks give of each parameter, all in one message: a twin's are small.
 /// @param flat  in the order of the flat parameters
+/// @tparam T  of the sum; float where only one rank gives an element
+template <class T>
 NamedTensors sum_over_ranks(Trainer& trainer, const std::vector<float>& flat, Communicator& world,
                             const std::function<bool(const Parameter&)>& wanted) {
   const program::Program& program = trainer.program();
   std::vector<Parameter> parameters = all_parameters(program.plan);
   std::erase_if(parameters, [&](const Parameter& parameter) { return !wanted(parameter); });
-  std::vector<double> all;
+  std::vector<T> all;
   for (const Parameter& parameter : parameters) {
-    WholeTensor whole{
-        .shape = parameter.global_shape,
-        .values = std::vector<double>(static_cast<std::size_t>(elements_of(parameter)), 0.0)};
+    const std::size_t before = all.size();
+    all.resize(before + static_cast<std::size_t>(elements_of(parameter)));
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
     if (own != program.parameters.end() && !own->tied_copy)
-      add_shard(whole, *own, trainer.groups().coordinates(), flat.data() + own->offset);
-    all.insert(all.end(), whole.values.begin(), whole.values.end());
+      add_shard(all.data() + before, *own, trainer.groups().coordinates(),
+                flat.data() + own->offset);
   }
-  const MutableBuffer buffer{all.data(), std::ssize(all), DType::F64};
+  constexpr DType kType = std::is_same_v<T, float> ? DType::F32 : DType::F64;
+  const MutableBuffer buffer{all.data(), std::ssize(all), kType};
   world.all_reduce(buffer, buffer, ReduceOp::Sum).wait();
   NamedTensors result;
   auto begin = all.begin();
@@ -110,7 +113,7 @@ NamedTensors gather_whole(Trainer& trainer, Region region, Communicator& world) 
   for (std::size_t i = 0; i < runs.size(); ++i)
     if (is_first_owner(trainer, program.buckets[i])) copy_run(values, runs[i], flat);
   const bool holds_frozen = region == Region::Weights;
-  return sum_over_ranks(trainer, flat, world, [holds_frozen](const Parameter& parameter) {
+  return sum_over_ranks<float>(trainer, flat, world, [holds_frozen](const Parameter& parameter) {
     return holds_frozen || !parameter.frozen;
   });
 }
@@ -126,8 +129,8 @@ NamedTensors gather_lost(Trainer& trainer, Communicator& world) {
   const std::vector<float> sums = read_region(trainer, Region::SumErrors);
   for (const program::HeldRun& run : program::sum_error_runs(program, place))
     add_run(sums, run, flat);
-  return sum_over_ranks(trainer, flat, world,
-                        [](const Parameter& parameter) { return !parameter.frozen; });
+  return sum_over_ranks<double>(trainer, flat, world,
+                                [](const Parameter& parameter) { return !parameter.frozen; });
 }
 
 }  // namespace meshplan::runtime

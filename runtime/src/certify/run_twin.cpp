@@ -1,8 +1,13 @@
 #include "certify/run_twin.hpp"
 
+#include <fmt/format.h>
+
 #include "bind/gradient_scale.hpp"
+#include "certify/copies.hpp"
 #include "certify/gather_whole.hpp"
+#include "certify/settle.hpp"
 #include "certify/twin_batch.hpp"
+#include "certify/witness.hpp"
 #include "train/learning_rate.hpp"
 
 namespace meshplan::runtime {
@@ -31,6 +36,10 @@ void divide(NamedTensors& tensors, double by) {
     for (double& value : tensor.values) value /= by;
 }
 
+std::string name_of_step(int step) {
+  return fmt::format("step {}", step + 1);
+}
+
 program::Program lowered(const program::Plan& plan, int rank, const Mutation& mutate) {
   program::Program program = program::lower(plan, stage_of(plan, rank));
   if (mutate) mutate(program);
@@ -42,8 +51,13 @@ program::Program lowered(const program::Plan& plan, int rank, const Mutation& mu
 program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& options,
                           Communicator& world, kernels::Backend& backend, const Mutation& mutate) {
   HostDevice device(backend);
-  Trainer trainer(lowered(plan, world.rank(), mutate), std::nullopt, world, device, options.seed,
-                  options.status);
+  const auto ledger = std::make_shared<Ledger>();
+  const auto witnessed = make_witnessed_world(world, ledger);
+  const bool alone = world.size() == 1;
+  Trainer trainer(lowered(plan, world.rank(), mutate), std::nullopt, alone ? world : *witnessed,
+                  device, options.seed, options.status);
+  std::optional<CopyComparison> copies;
+  if (!alone) copies.emplace(trainer, world);
   const StepBatch batch = twin_batch(plan, trainer.groups().coordinates(), options.seed);
   const double loss_scale = scales_loss(plan.workload) ? kLossScale : 1;
   program::TwinRun run;
@@ -58,6 +72,10 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
                          .balance_loss = outcome.balance_loss,
                          .z_loss = outcome.z_loss,
                          .expert_load = outcome.expert_load});
+    if (copies) {
+      program::add_checks(run.exact, settle(*ledger, world, name_of_step(step)));
+      copies->add_step(outcome, name_of_step(step));
+    }
     if (step == 0 || options.compressed)
       add(run.gradients, gather_whole(trainer, Region::Gradients, world));
   }
@@ -65,6 +83,10 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
     add(run.gradients, gather_lost(trainer, world));
   divide(run.gradients, loss_scale * (options.compressed ? options.num_steps : 1));
   if (!options.compressed) run.end = gather_whole(trainer, master_region(plan), world);
+  if (copies) {
+    program::add_checks(run.exact, copies->result(name_of_step(options.num_steps - 1)));
+    run.exact = all_checks(run.exact, world);
+  }
   return run;
 }
 

@@ -22,8 +22,9 @@ struct TwinRunOptions {
   bool compressed = false;
 };
 
-/// Trains a small plan on its own tokens. Collective over `world`, whose size is the plan's; the
-/// result is complete on every rank.
+/// Trains a small plan on its own tokens, and checks messages and copies on the way (settle.hpp,
+/// copies.hpp). Collective over `world`, whose size is the plan's; the result is complete on every
+/// rank, but the exact checks on rank 0.
 /// @param mutate  tests only
 program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& options,
                           Communicator& world, kernels::Backend& backend,
