@@ -39,8 +39,9 @@ void fields(Visitor& v, ExactChecksFile& f) {
   v.required("checks", f.checks, "");
 }
 
-/// A number that a file can hold.
+/// As a file can hold it: not above its largest number, and 0 below its least.
 std::optional<double> written(double value) {
+  if (std::abs(value) < 1 / limits::kMagnitude) return 0;
   const bool fits = std::isfinite(value) && std::abs(value) <= limits::kMagnitude;
   return fits ? std::optional(value) : std::nullopt;
 }
@@ -94,9 +95,15 @@ std::vector<Compared> exact_figures(const std::vector<ExactCheck>& checks) {
                          .difference = difference.difference,
                          .where = difference.where,
                          .value = difference.value,
-                         .expected = difference.expected});
+                         .expected = difference.expected,
+                         .checked = 0});
   }
   return figures;
+}
+
+std::int64_t differing(const Compared& compared) {
+  if (!is_exact(compared)) return compared.agrees() ? 0 : 1;
+  return std::llround(compared.difference * static_cast<double>(compared.checked));
 }
 
 bool is_exact(const Compared& compared) {

@@ -20,7 +20,7 @@ struct Compared {
   std::vector<std::int64_t> where;  // of a tensor or of choices: the element that differs most
   std::optional<double> value;      // there; none = not a finite number
   std::optional<double> expected;   // there, on one rank
-  std::int64_t checked = 1;         // how many such were compared (exact_check.hpp)
+  std::int64_t checked = 1;         // how many numbers this stands for (exact_check.hpp)
   bool agrees() const { return difference <= tolerance; }
   /// How far it is into its tolerance: above 1 it differs.
   double share() const;

@@ -45,12 +45,15 @@ void add_difference(ExactCheck& check, BitDifference difference);
 /// Merges checks of the same kind and name into `all`.
 void add_checks(std::vector<ExactCheck>& all, const std::vector<ExactCheck>& more);
 
-/// A figure for each kind (the part of what was checked that differs), then one for each difference
-/// that is described. The tolerance is 0.
+/// A figure for each kind (the part of what was checked that differs), followed by one for each
+/// difference that is described (which counts as `checked` 0). The tolerance is 0.
 std::vector<Compared> exact_figures(const std::vector<ExactCheck>& checks);
 
 /// Is it one of exact_figures()?
 bool is_exact(const Compared& compared);
+
+/// How many of what a figure has checked differ.
+std::int64_t differing(const Compared& compared);
 
 /// What one rank hands to the others.
 std::string to_json(const std::vector<ExactCheck>& checks);
