@@ -4,9 +4,12 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <string_view>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/limits.hpp"
 
 namespace meshplan::program {
@@ -39,6 +42,11 @@ std::vector<std::int64_t> place_of(std::size_t element, const std::vector<std::i
     rest /= shape[i];
   }
   return place;
+}
+
+bool is_few(const WholeTensor& tensor) {
+  constexpr std::size_t kFew = 32;
+  return tensor.values.size() < kFew;
 }
 
 /// The element that differs most; one that is no number differs more than any.
@@ -119,16 +127,19 @@ NamedTensors updates_of(const TwinRun& run) {
 
 class Comparison {
  public:
-  Comparison(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance)
-      : run_(run), alone_(alone), tolerance_(tolerance) {}
+  Comparison(const TwinRun& run, const TwinRun& alone, const TwinRun* exact,
+             const Tolerance& tolerance)
+      : run_(run), alone_(alone), exact_(exact), tolerance_(tolerance) {}
 
   std::vector<Compared> result() {
     require_invariant(run_.steps.size() == alone_.steps.size(), "two runs of as many steps");
-    for (std::size_t step = 0; step < alone_.steps.size(); ++step)
-      compare_step(static_cast<int>(step), run_.steps[step], alone_.steps[step]);
-    compare_tensors("gradient", run_.gradients, alone_.gradients, tolerance_.relative, {});
+    for (int step = 0; step < num_steps(); ++step) compare_step(step);
+    compare_tensors("gradient", run_.gradients, alone_.gradients,
+                    exact_ != nullptr ? exact_->gradients : NamedTensors{}, tolerance_.relative,
+                    {});
     if (moves())
       compare_tensors("update", updates_of(run_), updates_of(alone_),
+                      exact_ != nullptr ? updates_of(*exact_) : NamedTensors{},
                       tolerance_.grown(tolerance_.relative, num_steps()), alone_.end);
     return std::move(compared_);
   }
@@ -137,40 +148,95 @@ class Comparison {
   bool moves() const { return !alone_.end.empty(); }
   int num_steps() const { return static_cast<int>(alone_.steps.size()); }
 
-  void compare_step(int step, const TwinStep& own, const TwinStep& expected) {
+  void compare_step(int step) {
     const double loss = tolerance_.grown(tolerance_.loss, step);
-    compared_.push_back(compared_number("loss", step, own.loss, expected.loss, loss));
+    const TwinStep& expected = alone_.steps[at(step)];
+    compare_number("loss", step, &TwinStep::loss, loss);
     if (moves())
-      compared_.push_back(compared_number("gradient norm", step, own.gradient_norm,
-                                          expected.gradient_norm,
-                                          tolerance_.grown(tolerance_.relative, step)));
-    if (expected.balance_loss != 0 || own.balance_loss != 0)
-      compared_.push_back(
-          compared_number("balance loss", step, own.balance_loss, expected.balance_loss, loss));
-    if (expected.z_loss != 0 || own.z_loss != 0)
-      compared_.push_back(compared_number("z-loss", step, own.z_loss, expected.z_loss, loss));
+      compare_number("gradient norm", step, &TwinStep::gradient_norm,
+                     tolerance_.grown(tolerance_.relative, step));
+    for (const auto& [what, figure] : {std::pair("balance loss", &TwinStep::balance_loss),
+                                       std::pair("z-loss", &TwinStep::z_loss)})
+      if (expected.*figure != 0 || run_.steps[at(step)].*figure != 0)
+        compare_number(what, step, figure, loss);
     if (!expected.expert_load.empty())
-      compared_.push_back(compared_choices(step, own.expert_load, expected.expert_load));
+      compared_.push_back(
+          compared_choices(step, run_.steps[at(step)].expert_load, expected.expert_load));
   }
 
+  void compare_number(const char* what, int step, double TwinStep::*figure, double tolerance) {
+    const double expected = alone_.steps[at(step)].*figure;
+    double amplified = 0;
+    if (exact_ != nullptr)
+      amplified =
+          tolerance_.of_rounding *
+          compared_number(what, step, expected, exact_->steps[at(step)].*figure, 0).difference;
+    compared_.push_back(compared_number(what, step, run_.steps[at(step)].*figure, expected,
+                                        std::max(tolerance, amplified)));
+  }
+
+  /// What the norm of a tensor's difference is divided by at least. Few numbers are what
+  /// cancellation left more often than many are. A bias's are a sum of the gradients dy of which
+  /// its weight's, a sum of dy x, does not cancel with it: x of unit size makes that
+  /// sqrt(columns) times as large.
+  double least_norm(const std::string& name, const NamedTensors& all, double global) const {
+    constexpr double kFloorOfFew = 1e-2;
+    constexpr std::string_view kBias = ".bias";
+    const WholeTensor& tensor = all.at(name);
+    if (!is_few(tensor)) return tolerance_.floor * global;
+    const double least = std::max(tolerance_.floor, kFloorOfFew) * global;
+    if (!name.ends_with(kBias)) return least;
+    const auto weight = all.find(name.substr(0, name.size() - kBias.size()) + ".weight");
+    if (weight == all.end() || weight->second.shape.size() != 2) return least;
+    const auto columns = static_cast<double>(weight->second.shape[1]);
+    return std::max(least, norm_of(weight->second.values) / std::sqrt(columns));
+  }
+
+  /// What rounding alone does to each tensor: one rank's difference from fp32. That of few numbers
+  /// may happen to be small, so theirs is at least the largest of all others.
+  std::map<std::string, double> rounding_of(const NamedTensors& alone,
+                                            const NamedTensors& exact) const {
+    std::map<std::string, double> rounding;
+    if (exact.empty()) return rounding;
+    double of_many = 0;
+    const double global = global_norm(alone);
+    for (const auto& [name, tensor] : alone) {
+      const double difference =
+          compared_tensor("", name, tensor, exact.at(name), least_norm(name, alone, global), 0, 0)
+              .difference;
+      rounding[name] = difference;
+      if (!is_few(tensor)) of_many = std::max(of_many, difference);
+    }
+    for (auto& [name, difference] : rounding)
+      if (is_few(alone.at(name))) difference = std::max(difference, of_many);
+    return rounding;
+  }
+
+  /// @param exact    of one rank in fp32, or none
   /// @param weights  that the tensors were subtracted from, each step rounded to fp32; or none
   void compare_tensors(const char* what, const NamedTensors& own, const NamedTensors& expected,
-                       double tolerance, const NamedTensors& weights) {
+                       const NamedTensors& exact, double tolerance, const NamedTensors& weights) {
     constexpr double kRootMeanSquare = 0.4;
-    const double least = tolerance_.floor * global_norm(expected);
     const double roundoff =
         2 * std::sqrt(2.0 * num_steps()) * kRootMeanSquare * unit_roundoff(DType::F32);
+    const std::map<std::string, double> rounding = rounding_of(expected, exact);
+    const double global = global_norm(expected);
     for (const auto& [name, tensor] : expected) {
       const auto weight = weights.find(name);
+      const auto rounded = rounding.find(name);
       const double allowance =
           weight == weights.end() ? 0 : roundoff * norm_of(weight->second.values);
-      compared_.push_back(
-          compared_tensor(what, name, own.at(name), tensor, least, tolerance, allowance));
+      const double allowed = rounded == rounding.end()
+                                 ? tolerance
+                                 : std::max(tolerance, tolerance_.of_rounding * rounded->second);
+      compared_.push_back(compared_tensor(what, name, own.at(name), tensor,
+                                          least_norm(name, expected, global), allowed, allowance));
     }
   }
 
   const TwinRun& run_;
   const TwinRun& alone_;
+  const TwinRun* exact_;
   const Tolerance& tolerance_;
   std::vector<Compared> compared_;
 };
@@ -182,9 +248,9 @@ double Compared::share() const {
   return difference > 0 ? limits::kMagnitude : 0;
 }
 
-std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone,
-                              const Tolerance& tolerance) {
-  return Comparison(run, alone, tolerance).result();
+std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance,
+                              const TwinRun* exact) {
+  return Comparison(run, alone, exact, tolerance).result();
 }
 
 }  // namespace meshplan::program

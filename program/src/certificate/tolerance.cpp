@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <numbers>
+
+#include "core/index.hpp"
+#include "program/certificate/twin.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::program {
 namespace {
 
-constexpr double kRoundedInALayer = 22;
 constexpr double kRootMeanSquare = 0.4;  // of a rounding error, in units of the roundoff
 constexpr double kMargin = 2;
 /// Weights after a step differ by what their gradients did, and the next gradients by what the
@@ -17,14 +22,50 @@ constexpr double kFloorInExact = 1e-4;
 constexpr double kFloorInHalf = 1e-2;
 constexpr double kLossInFloat8 = 0x1p-6;
 
-/// Tensors between the loss and the first layer's weights.
-double rounded_tensors(const models::ModelSpec& model, int ranks) {
-  return model.num_layers * (kRoundedInALayer + 4.0 * (ranks > 1 ? ranks : 0));
+/// Works on numbers, rather than moving them.
+bool computes(ComputeKind kind) {
+  switch (kind) {
+    case ComputeKind::Slice:
+    case ComputeKind::SliceRows:
+    case ComputeKind::SliceColumns:
+    case ComputeKind::PackColumns:
+    case ComputeKind::UnpackColumns:
+    case ComputeKind::Dispatch:
+    case ComputeKind::RegroupRows:
+    case ComputeKind::KeyValues:
+    case ComputeKind::OrderChunks:
+    case ComputeKind::LatentHeads:
+    case ComputeKind::Pool:
+      return false;
+    default:
+      return true;
+  }
 }
 
-/// Ranks that add partial sums of one layer.
-int summing_ranks(const ParallelConfig& parallel) {
-  return parallel.tp + (parallel.cp > 1 ? parallel.cp : 0);
+bool sums(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::ReduceScatter;
+}
+
+double rounded_by(const Plan& plan, const Block& block, const Operation& operation) {
+  constexpr double kCoarser = 4;  // the square of E5M2's roundoff, in E4M3's
+  if (operation.phase == Phase::Recompute || operation.phase == Phase::WeightGrad) return 0;
+  const bool float8 = plan.workload.fp8 != Float8Recipe::None;
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
+    return sums(collective->collective) && !float8 ? group_size(collective->group, plan) : 0;
+  const auto& work = std::get<ComputeOp>(operation.work);
+  if (float8) return !work.cast ? 0 : work.cast->gradient ? kCoarser : 1;
+  if (!computes(work.kind)) return 0;
+  return static_cast<double>(std::ranges::count_if(operation.outputs, [&](ValueId id) {
+    const Value& value = block.values[at(root_of(block, id))];
+    return value.dtype == plan.workload.precision && value.storage != Storage::Gradient;
+  }));
+}
+
+/// That a step's loss is the mean of, whose errors cancel: tokens, or an encoder's sequences.
+double loss_terms(const Plan& twin) {
+  const auto sequences = static_cast<double>(twin.workload.global_batch_size);
+  if (twin.model.num_classes > 0) return sequences;
+  return sequences * static_cast<double>(twin.workload.seq_len);
 }
 
 /// Numbers in the longest sum: over the tokens of a step, over the vocabulary, or over a width.
@@ -35,18 +76,23 @@ std::int64_t longest_reduction(const Plan& twin) {
                    std::int64_t{model.ffn_size}, std::int64_t{model.num_heads} * model.head_size});
 }
 
+/// The plan's and one rank's.
+double rounded_in_both(const Plan& plan) {
+  return rounded_tensors(plan) + rounded_tensors(one_rank_plan(plan));
+}
+
 Tolerance exact_tolerance(const Plan& twin) {
-  const double tensors = rounded_tensors(twin.model, summing_ranks(twin.parallel));
+  const double tensors = rounded_in_both(twin);
   const auto length = static_cast<double>(longest_reduction(twin));
   const double relative =
-      kMargin * std::sqrt(2 * tensors * length) * kRootMeanSquare * unit_roundoff(DType::F32);
+      kMargin * std::sqrt(tensors * length) * kRootMeanSquare * unit_roundoff(DType::F32);
   return {.relative = relative,
           .loss = relative,
           .floor = kFloorInExact,
           .growth = kGrowth,
           .derivation = fmt::format(
-              "fp32: {:g} sqrt(2 N n) {:g} u = {:.2g}, with u = 2^-24, N = {:g} rounded tensors "
-              "between the loss and the first layer, sums of at most n = {:g} numbers",
+              "fp32: {:g} sqrt(N n) {:g} u = {:.2g}, with u = 2^-24, N = {:g} tensors that the two "
+              "runs round between the loss and the first layer, sums of at most n = {:g} numbers",
               kMargin, kRootMeanSquare, relative, tensors, length)};
 }
 
@@ -57,14 +103,24 @@ double unit_roundoff(DType precision) {
   return precision == DType::F16 ? 0x1p-11 : 0x1p-24;
 }
 
-double half_tolerance(DType precision, const models::ModelSpec& model, int ranks) {
-  return std::sqrt(2 * rounded_tensors(model, ranks)) * kRootMeanSquare * unit_roundoff(precision);
+double rounded_tensors(const Plan& plan) {
+  double count = 0;
+  for (const Program& program : lower_all(plan))
+    for (const LayerInstance& layer : program.layers) {
+      const Block& block = program.blocks[at(layer.block)];
+      for (const auto* operations : {&block.forward, &block.backward})
+        for (const Operation& operation : *operations) count += rounded_by(plan, block, operation);
+    }
+  return count;
 }
 
-double float8_tolerance(int num_layers, int linears_in_a_layer) {
-  constexpr double kRoundedInALinear = 6;
-  return std::sqrt(2 * kRoundedInALinear * linears_in_a_layer * num_layers) * kRootMeanSquare *
-         0x1p-4;
+double half_tolerance(const Plan& plan) {
+  return std::sqrt(rounded_in_both(plan)) * kRootMeanSquare *
+         unit_roundoff(plan.workload.precision);
+}
+
+double float8_tolerance(const Plan& plan) {
+  return std::sqrt(rounded_in_both(plan)) * kRootMeanSquare * 0x1p-4;
 }
 
 double Tolerance::grown(double first, int step) const {
@@ -72,21 +128,21 @@ double Tolerance::grown(double first, int step) const {
 }
 
 Tolerance tolerance_of(const Plan& twin) {
-  constexpr int kLinears = 4, kLinearsOfLatent = 7;
   const Precision precision = precision_of(twin.workload);
   if (precision == Precision::F32) return exact_tolerance(twin);
   const bool float8 = precision == Precision::Fp8;
-  const double relative =
-      float8 ? float8_tolerance(twin.model.num_layers, twin.model.mla ? kLinearsOfLatent : kLinears)
-             : half_tolerance(twin.workload.precision, twin.model, summing_ranks(twin.parallel));
-  // A loss is a mean over tokens, whose errors cancel.
+  const double relative = float8 ? float8_tolerance(twin) : half_tolerance(twin);
+  const double least = float8 ? kLossInFloat8 : unit_roundoff(twin.workload.precision);
   return {
       .relative = relative,
-      .loss = float8 ? kLossInFloat8 : unit_roundoff(twin.workload.precision),
+      .loss = std::max(least, relative / std::sqrt(loss_terms(twin))),
       .floor = kFloorInHalf,
       .growth = kGrowth,
-      .derivation = fmt::format("{}: sqrt(2 N) {:g} u = {:.2g} of N tensors that are rounded apart",
-                                precision_name(twin.workload), kRootMeanSquare, relative)};
+      .of_rounding = kMargin * std::numbers::sqrt2,
+      .derivation = fmt::format(
+          "{}: sqrt(N) {:g} u = {:.2g} of the N = {:g} tensors that the two runs round apart, or "
+          "2 sqrt(2) times what one rank differs from one in fp32",
+          precision_name(twin.workload), kRootMeanSquare, relative, rounded_in_both(twin))};
 }
 
 }  // namespace meshplan::program

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <numeric>
+#include <optional>
 
 namespace meshplan::runtime {
 
@@ -37,9 +38,15 @@ program::TwinResult certify_twin(const program::Twin& twin, std::uint64_t seed, 
   if (Communicator* own = groups.first_ranks(result.ranks))
     run = run_twin(plan, options, *own, job.backend, mutate);
   if (Communicator* alone = groups.first_ranks(1)) {
+    program::Plan one_rank = program::one_rank_plan(plan);
+    const program::TwinRun expected = run_twin(one_rank, options, *alone, job.backend);
+    std::optional<program::TwinRun> in_fp32;
+    if (!exact) {
+      set_precision(one_rank.workload, program::Precision::F32);
+      in_fp32 = run_twin(one_rank, options, *alone, job.backend);
+    }
     result.compared =
-        program::compare(run, run_twin(program::one_rank_plan(plan), options, *alone, job.backend),
-                         result.tolerance);
+        program::compare(run, expected, result.tolerance, in_fp32 ? &*in_fp32 : nullptr);
     std::ranges::move(program::exact_figures(run.exact), std::back_inserter(result.compared));
   }
   job.world.barrier().wait();

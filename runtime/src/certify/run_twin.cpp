@@ -79,9 +79,10 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
     if (step == 0 || options.compressed)
       add(run.gradients, gather_whole(trainer, Region::Gradients, world));
   }
+  divide(run.gradients, loss_scale);
   if (plan.compression.kind != program::CompressionKind::None)
-    add(run.gradients, gather_lost(trainer, world));
-  divide(run.gradients, loss_scale * (options.compressed ? options.num_steps : 1));
+    add(run.gradients, gather_lost(trainer, world));  // kept without the loss scale
+  if (options.compressed) divide(run.gradients, options.num_steps);
   if (!options.compressed) run.end = gather_whole(trainer, master_region(plan), world);
   if (copies) {
     program::add_checks(run.exact, copies->result(name_of_step(options.num_steps - 1)));

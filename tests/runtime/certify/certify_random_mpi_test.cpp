@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kFew = 10;
 constexpr int kShrunk = 300;
+constexpr double kFar = 0.5;  // of a tolerance: printed
 
 int plans_to_certify() {
   const char* count = std::getenv("MESHPLAN_RANDOM_PLANS");
@@ -85,6 +86,11 @@ struct Tally {
       figures += result.compared.size();
       ++twins;
       alarm = alarm || !result.agrees();
+      if (most->share() > kFar)
+        std::cout << fmt::format("{} {} as {}: {} of {} is {:.2e}, tolerance {:.2e}\n",
+                                 program::precision_name(result.plan.workload), plan.model.name,
+                                 to_string(result.plan.parallel), most->what, most->name,
+                                 most->difference, most->tolerance);
       INFO(to_json(plan));
       INFO(plan.model.name << " " << to_string(plan.parallel) << " as "
                            << to_string(result.plan.parallel) << ": "

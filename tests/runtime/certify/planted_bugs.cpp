@@ -297,6 +297,22 @@ Bugs replica_bugs() {
        TwinPrecision::Own},
       {"fp8", "last bucket not reduced", trained_in(dp, Precision::Fp8), drop_last_bucket,
        TwinPrecision::Own},
+      // A scaled loss, whose scale what compression has lost does not have.
+      {"int8", "parts not summed, in fp16",
+       trained_in(compressed(dp, CompressionKind::Int8), Precision::F16),
+       without_step_work(StepWork::SumCompressed), TwinPrecision::Own},
+      {"top-k", "others' gradients not added, in fp16",
+       trained_in(compressed(dp, CompressionKind::TopK), Precision::F16),
+       without_step_work(StepWork::DecompressGradients), TwinPrecision::Own},
+      // Parts that amplify rounding: norms of heads, norms behind the parts, an encoder's classes.
+      {"bf16", "last bucket not reduced, of Gemma 3", large_plan("gemma3-4b", {.tp = 2, .dp = 4}),
+       drop_last_bucket, TwinPrecision::Own},
+      {"fp8", "last bucket not reduced, of Gemma 3",
+       trained_in(large_plan("gemma3-4b", {.tp = 2, .dp = 4, .sp = true}), Precision::Fp8),
+       drop_last_bucket, TwinPrecision::Own},
+      {"bf16", "last bucket not reduced, of BERT",
+       large_plan("bert-base", {.tp = 2, .dp = 4, .sp = true}), drop_last_bucket,
+       TwinPrecision::Own},
   };
 }
 

@@ -124,7 +124,7 @@ TEST_CASE(
       plan.zero_stage = parallel.pp == 1 ? 3 : 0;
       const auto run = job.run(plan);
       if (!run) continue;
-      const double tolerance = half_tolerance(DType::BF16, model, parallel.tp);
+      const double tolerance = half_tolerance(plan);
       const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
       INFO(described(plan) << ", worst gradient " << error.worst << " by " << error.relative);
       CHECK(error.relative <= tolerance);

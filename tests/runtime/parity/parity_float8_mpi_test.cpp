@@ -216,7 +216,7 @@ TEST_CASE("a rank computes in FP8 what a slow emulation of its products does", "
     const GradientError wiring = compare_gradients(*exact, *emulated);
     const GradientError error = compare_gradients(*run, *emulated, kSmallInHalf);
     const GradientError to_bf16 = compare_gradients(*emulated, *bf16, kSmallInHalf);
-    const double tolerance = float8_tolerance(plan.model.num_layers);
+    const double tolerance = float8_tolerance(fp8_plan(model));
     std::cout << fmt::format(
         "{} in fp8: worst gradient {:.1e} off its emulation, with sums in fp32 {:.4f} (tolerance "
         "{:.4f}), from bf16 {:.4f}\n",
@@ -285,7 +285,7 @@ TEST_CASE("in fp8 plans with shards give the gradients of one rank to the format
       plan.recompute.kind = static_cast<RecomputeKind>(parallel.world_size() % 3);
       const auto run = fixture.run(plan);
       if (!reference) continue;
-      const double tolerance = float8_tolerance(plan.model.num_layers);
+      const double tolerance = float8_tolerance(plan);
       const GradientError error = compare_gradients(*run, *reference, kSmallInHalf);
       worst = std::max(worst, error.relative / tolerance);
       INFO(model.name << ": " << describe(plan) << ", worst gradient " << error.worst << " by "
@@ -325,7 +325,7 @@ TEST_CASE("fp8 trains as bf16 does", "[parity]") {
   // e falls by 1 - e^2 / 2 of it.
   const double fallen = 1 - bf16.losses.back() / bf16.losses.front();
   CHECK(fallen > 0.1);
-  CHECK(widest <= fallen * std::pow(float8_tolerance(plan.model.num_layers), 2));
+  CHECK(widest <= fallen * std::pow(float8_tolerance(fp8_plan(llama_style())), 2));
 }
 
 }  // namespace meshplan::test

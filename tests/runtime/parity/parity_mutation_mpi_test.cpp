@@ -169,8 +169,7 @@ class References {
 /// Which of parity's checks fails first; empty if the run agrees.
 std::string caught_by(const RunResult& run, const Reference& reference, const Plan& plan) {
   const bool half = plan.workload.precision != DType::F32;
-  const double tolerance =
-      half ? half_tolerance(plan.workload.precision, plan.model, plan.parallel.tp) : 1e-5;
+  const double tolerance = half ? half_tolerance(plan) : 1e-5;
   const GradientError error = half ? compare_gradients(run, reference.run, kSmallInHalf)
                                    : compare_gradients(run, reference.run);
   const double small = half ? tolerance * kSmallInHalf : 1e-11;

@@ -259,16 +259,11 @@ std::string names_of(const Plan& plan) {
   return fmt::format("{}: {}", plan.model.name, fmt::join(names, " "));
 }
 
-/// For a gradient, and for what is mostly cancellation. Context parallelism rounds a few values
-/// more.
+/// For a gradient, and for what is mostly cancellation.
 double gradient_tolerance_of(const Plan& plan) {
   const bool half = plan.workload.precision != DType::F32;
-  double tolerance =
-      half ? half_tolerance(plan.workload.precision, plan.model,
-                            plan.parallel.tp + (plan.parallel.cp > 1 ? plan.parallel.cp : 0))
-           : 1e-5;
-  if (precision_of(plan.workload) == Precision::Fp8)
-    tolerance = float8_tolerance(plan.model.num_layers, plan.model.mla ? 7 : 4);
+  double tolerance = half ? half_tolerance(plan) : 1e-5;
+  if (precision_of(plan.workload) == Precision::Fp8) tolerance = float8_tolerance(plan);
   if (plan.compression.kind == CompressionKind::Int8) tolerance += kInt8Error;
   return tolerance;
 }

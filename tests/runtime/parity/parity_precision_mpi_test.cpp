@@ -46,7 +46,7 @@ void check_half_parity(const models::ModelSpec& model, DType precision) {
     const Plan& one = plans[i];
     const auto run = fixture.run(one);
     if (!run) continue;
-    const double tolerance = half_tolerance(precision, model, one.parallel.tp);
+    const double tolerance = half_tolerance(one);
     const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
     const GradientError to_fp32 = compare_gradients(*run, fp32, kSmallInHalf);
     worst = std::max(worst, error.relative / tolerance);
@@ -157,7 +157,7 @@ TEST_CASE("fp16 with ZeRO and cp gives the gradients of one rank", "[parity]") {
     const RunResult reference = fixture.run_alone(on_one_rank(plan_of(one)));
     const auto run = fixture.run(plan_of(one));
     if (!run) continue;
-    const double tolerance = half_tolerance(DType::F16, one.model, one.parallel.tp);
+    const double tolerance = half_tolerance(plan_of(one));
     const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
     INFO(describe(one) << ", worst gradient " << error.worst << " by " << error.relative
                        << ", tolerance " << tolerance);
@@ -171,15 +171,10 @@ TEST_CASE("fp16 with ZeRO and cp gives the gradients of one rank", "[parity]") {
 
 namespace {
 
-/// Ranks that each compute a part of a sum round it: of features over tp, of an expert over etp.
-int parts_of_sums(const ParallelConfig& parallel) {
-  return parallel.tp * parallel.etp;
-}
-
 /// Compares the gradients of a run in fp16 with those of one rank in fp16, and in fp32.
 double worst_of_tolerance(const RunResult& run, const RunResult& reference, const RunResult& fp32,
                           const DividedCase& one) {
-  const double tolerance = half_tolerance(DType::F16, one.model, parts_of_sums(one.parallel));
+  const double tolerance = half_tolerance(plan_of(one));
   const auto compare = [&](const RunResult& expected) {
     const GradientError error = compare_gradients(run, expected, kSmallInHalf);
     INFO(describe(one) << ": worst gradient " << error.worst << " by " << error.relative

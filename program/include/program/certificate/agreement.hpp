@@ -28,6 +28,8 @@ struct Compared {
 
 /// Losses, gradient norms, router losses and choices of every step; every gradient of the first;
 /// what the steps moved every weight by. Norms, later losses and updates only where weights move.
-std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance);
+/// @param exact  what one rank makes in fp32, if `alone` rounds more; may be null
+std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance,
+                              const TwinRun* exact = nullptr);
 
 }  // namespace meshplan::program

@@ -13,30 +13,34 @@ namespace meshplan::program {
 /// fp32, 2^-8 for bf16, 2^-11 for fp16.
 double unit_roundoff(DType precision);
 
-/// Of gradients whose tensors are rounded apart in 16 bits. Rounding is about 0.4 u in the root
-/// mean square. Between the loss and the weights of the first layer lie, of each layer, 11 tensors
-/// that the forward pass rounds (norms, projections, rotation, attention, activation, sums) and as
-/// many gradients; a plan of `ranks` that add partial sums also rounds every one of these before it
-/// is added: 4 times as many in a layer, two sums each way. Once an input differs in one bit, the
-/// two runs round everything after it independently, so N tensors make a relative error of at most
-/// sqrt(2 N) 0.4 u: at most, for each changes only its branch, while the residual stream carries
-/// most of the signal. Gradients themselves are summed in fp32: their reduction lengths add
-/// nothing.
-/// @param ranks  that share a layer; 1 = none
-double half_tolerance(DType precision, const models::ModelSpec& model, int ranks);
+/// Tensors that a step of the plan rounds to its precision between the loss and the weights of the
+/// first layer, counted in its programs: what operations of layers make in the forward pass, and of
+/// gradients; what is only moved, or made again with the same bits, does not count. A sum over n
+/// ranks counts n, for each of them rounds its part before it is added. With FP8, casts of
+/// operands: E4M3 has 4 significant bits, E5M2 3, so a cast of a gradient counts as four.
+double rounded_tensors(const Plan& plan);
 
-/// Of gradients whose products are quantized apart. E4M3 has 4 significant bits, E5M2 3: rounding
-/// is about 0.4 u in the root mean square, u = 2^-4 and 2^-3. A linear rounds x and w to E4M3 and
-/// dy to E5M2, which counts as four of E4M3: 6 a linear; a sum of products has the relative error
-/// of its terms. So as half_tolerance().
-double float8_tolerance(int num_layers, int linears_in_a_layer = 4);
+/// Of gradients of two runs whose tensors are rounded apart in 16 bits, the plan's and one rank's.
+/// Rounding is about 0.4 u in the root mean square. Once an input differs in one bit, the two runs
+/// round everything after it independently, so the N tensors of both make a relative error of
+/// sqrt(N) 0.4 u: at most, where nothing amplifies it, for each changes only its branch, while the
+/// residual stream carries most of the signal. Gradients themselves are summed in fp32: their
+/// reduction lengths add nothing.
+double half_tolerance(const Plan& plan);
+
+/// The same where products are quantized apart: u = 2^-4 of E4M3. A sum of products has the
+/// relative error of its terms.
+double float8_tolerance(const Plan& plan);
 
 /// What a twin is held to.
 struct Tolerance {
-  double relative = 0;     // of a gradient of the first step
-  double loss = 0;         // of its loss
-  double floor = 0;        // part of the global norm below which a tensor is what cancellation left
-  double growth = 1;       // factor for each step after the first
+  double relative = 0;  // of a gradient of the first step
+  double loss = 0;      // of its loss, a mean: its terms\' errors cancel
+  double floor = 0;     // part of the global norm below which a tensor is what cancellation left
+  double growth = 1;    // factor for each step after the first
+  /// Of what rounding alone does to a figure of this model: of one rank in this precision beside
+  /// one in fp32. 0 = not known.
+  double of_rounding = 0;
   std::string derivation;  // in words, with the numbers
 
   /// `first`, of what the first step gives, for what step `step` (from 0) does.
@@ -45,9 +49,12 @@ struct Tolerance {
 
 /// For a twin beside one rank. In fp32 every tensor is rounded alike, but sums are taken in another
 /// order: a sum of n numbers in fp32 has an error of about sqrt(n) 0.4 u in the root mean square
-/// (Higham & Mary 2019), n being the longest reduction of the model and its batch, and the N
-/// tensors between loss and first layer of half_tolerance() each have one: twice
-/// sqrt(2 N n) 0.4 u. In other precisions half_tolerance() or float8_tolerance().
+/// (Higham & Mary 2019), n being the longest reduction of the model and its batch, and each of the
+/// N rounded_tensors() of both runs has one: twice sqrt(N n) 0.4 u. In other precisions
+/// half_tolerance() or float8_tolerance(), or, where a part of the model amplifies rounding (the
+/// norms of few numbers in heads, soft caps, norms behind the parts), 2 sqrt(2) times what one rank
+/// in this precision differs from one in fp32: two runs that round independently differ by sqrt(2)
+/// times that.
 Tolerance tolerance_of(const Plan& twin);
 
 }  // namespace meshplan::program
