@@ -23,7 +23,7 @@ template <class Visitor>
 void fields(Visitor& v, ExactCheck& c) {
   v.required("what", c.what, "message or copies");
   v.required("name", c.name, "operation and group, or tensor");
-  v.required("checked", c.checked, "how many", at_least(0));
+  v.required("checked", c.checked, "how many");  // a rank's part of a count may be negative
   v.required("differ", c.differ, "of them", at_least(0));
   v.required("first", c.first, "a few that differ");
 }
@@ -84,11 +84,12 @@ void add_checks(std::vector<ExactCheck>& all, const std::vector<ExactCheck>& mor
 std::vector<Compared> exact_figures(const std::vector<ExactCheck>& checks) {
   std::vector<Compared> figures;
   for (const ExactCheck& check : checks) {
-    const auto checked = static_cast<double>(std::max<std::int64_t>(check.checked, 1));
+    const auto checked =
+        static_cast<double>(std::max<std::int64_t>({check.checked, check.differ, 1}));
     figures.push_back({.what = check.what,
                        .name = check.name,
                        .difference = static_cast<double>(check.differ) / checked,
-                       .checked = check.checked});
+                       .checked = std::max<std::int64_t>(check.checked, check.differ)});
     for (const BitDifference& difference : check.first)
       figures.push_back({.what = check.what,
                          .name = difference.name,

@@ -65,8 +65,10 @@ class CopyComparison {
   std::vector<program::Parameter> parameters_;  // of the whole model
   std::vector<std::size_t> begins_;             // of each, in the elements of the model
   std::size_t elements_ = 0;
-  std::vector<char> owned_;    // of the flat parameters: those whose weights the rank owns,
-  std::vector<char> trained_;  // and gradients and moments, too
+  std::vector<char> owned_;          // of the flat parameters: those whose weights the rank owns,
+  std::vector<char> trained_;        // and gradients and moments, too
+  std::int64_t copied_weights_ = 0;  // elements that the rank owns; on rank 0 less those of the
+  std::int64_t copied_trained_ = 0;  // model, so that the sum over ranks counts copies
   std::vector<Noted> noted_;
   std::vector<program::ExactCheck> checks_;
 };
