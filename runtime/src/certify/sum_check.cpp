@@ -44,26 +44,28 @@ double element(DType dtype, const std::byte* from, std::int64_t index) {
   throw InvariantError("a dtype without a size");
 }
 
-/// What a format rounds by at most, as a part of the number; the least it can hold; the largest.
+/// What a format rounds by at most, as a part of the number; its least number, its least normal one
+/// and its largest.
 struct Format {
   double roundoff = 0;
   double least = 0;
+  double least_normal = 0;
   double largest = 0;
 };
 
 Format format_of(DType dtype) {
   constexpr double kFloat = 0x1p-24;
+  constexpr double kLargestFloat = double{std::numeric_limits<float>::max()};
   switch (dtype) {
     case DType::F64:
-      return {0x1p-53, std::numeric_limits<double>::denorm_min(),
+      return {0x1p-53, std::numeric_limits<double>::denorm_min(), 0x1p-1022,
               std::numeric_limits<double>::max()};
     case DType::F16:
-      return {kFloat + 0x1p-11, 0x1p-24, 65504};
+      return {kFloat + 0x1p-11, 0x1p-24, 0x1p-14, 65504};
     case DType::BF16:
-      return {kFloat + 0x1p-8, 0x1p-133, double{std::numeric_limits<float>::max()}};
+      return {kFloat + 0x1p-8, 0x1p-133, 0x1p-126, kLargestFloat};
     default:
-      return {kFloat, double{std::numeric_limits<float>::denorm_min()},
-              double{std::numeric_limits<float>::max()}};
+      return {kFloat, 0x1p-149, 0x1p-126, kLargestFloat};
   }
 }
 
@@ -106,26 +108,33 @@ std::optional<OddElement> first_unequal(const SumPart& part) {
   return std::nullopt;
 }
 
-/// The reduction of an element in double precision, and what its magnitudes add up to.
+/// The reduction of an element in double precision, and what its partial results can be, in
+/// magnitude: at most, and (of a product) at least.
 struct Reference {
-  double sum = 0;
-  double magnitude = 0;
+  double result = 0;
+  double most = 0;
+  double least = 0;
 };
 
-Reference reference(const SumPart& part, std::int64_t index) {
-  const bool product = part.reduce == ReduceOp::Prod;
-  Reference result{.sum = product ? 1.0 : 0.0};
+Reference product_of(const SumPart& part, std::int64_t index) {
+  Reference reference{.result = 1, .most = 1, .least = 1};
   for (const std::byte* given : part.given) {
     const double x = element(part.dtype, given, index);
-    result.sum = product ? result.sum * x : result.sum + x;
-    result.magnitude += std::abs(x);
+    reference.result *= x;
+    reference.most *= std::max(std::abs(x), 1.0);
+    reference.least *= std::min(std::abs(x), 1.0);
   }
-  if (product) result.magnitude = std::abs(result.sum);
-  if (part.reduce == ReduceOp::Avg) {
-    result.sum /= static_cast<double>(part.given.size());
-    result.magnitude /= static_cast<double>(part.given.size());
+  return reference;
+}
+
+Reference sum_of(const SumPart& part, std::int64_t index) {
+  Reference reference;
+  for (const std::byte* given : part.given) {
+    const double x = element(part.dtype, given, index);
+    reference.result += x;
+    reference.most += std::abs(x);
   }
-  return result;
+  return reference;
 }
 
 /// fp64 has no wider reference here: its own errors count as well.
@@ -153,13 +162,19 @@ std::optional<OddElement> first_odd_element(const SumPart& part) {
   const Format format = format_of(part.dtype);
   const double relative = roundoffs(part, format);
   const double absolute = static_cast<double>(part.given.size()) * format.least;
+  const bool multiplies = part.reduce == ReduceOp::Prod;
+  const double divisor =
+      part.reduce == ReduceOp::Avg ? static_cast<double>(part.given.size()) : 1.0;
   for (std::int64_t i = 0; i < part.count; ++i) {
-    const Reference sum = reference(part, i);
+    const Reference reference = multiplies ? product_of(part, i) : sum_of(part, i);
+    // A partial result may leave the format's range.
+    if (!(reference.most * (1 + relative) <= format.largest)) continue;
+    if (multiplies && reference.least < format.least_normal) continue;
     const double value = element(part.dtype, part.result, i);
-    // A partial sum may leave the format's range, and a product any.
-    if (!(sum.magnitude * (1 + relative) <= format.largest)) continue;
-    if (!(std::abs(value - sum.sum) <= relative * sum.magnitude + absolute))
-      return OddElement{i, value, sum.sum};
+    const double expected = reference.result / divisor;
+    const double magnitude = multiplies ? std::abs(expected) : reference.most / divisor;
+    if (!(std::abs(value - expected) <= relative * magnitude + absolute))
+      return OddElement{i, value, expected};
   }
   return std::nullopt;
 }

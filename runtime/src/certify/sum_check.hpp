@@ -32,7 +32,8 @@ struct OddElement {
 /// zero. Else |result - sum| <= n u sum|x_i|: n - 1 additions and, for a mean, a division each
 /// round their result by at most u of it, and no partial sum exceeds sum|x_i| (Higham 2002,
 /// section 4.2). 16-bit partial sums are rounded to fp32 and, on their way, to 16 bits: u is the
-/// sum of both. A product has u n of itself.
+/// sum of both. A product has n u of itself, where no
+/// partial one leaves the range of normal numbers.
 std::optional<OddElement> first_odd_element(const SumPart& part);
 
 /// The first element in which two buffers differ by a bit.
