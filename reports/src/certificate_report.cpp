@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/limits.hpp"
+#include "program/certificate/exact_check.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -22,6 +23,16 @@ std::string difference_text(double difference) {
   return difference >= limits::kMagnitude ? "no number" : fmt::format("{:.1e}", difference);
 }
 
+/// Figures of some kinds, and how many of them differ.
+struct Count {
+  std::int64_t figures = 0;
+  std::int64_t differ = 0;
+  void add(const Compared& compared) {
+    figures += compared.checked;
+    differ += program::differing(compared);
+  }
+};
+
 /// "gradient of layers.0.mlp.down_proj.weight [3, 5]", "loss of step 1"
 std::string figure_name(const Compared& compared) {
   std::string text = fmt::format("{} of {}", compared.what, compared.name);
@@ -30,6 +41,13 @@ std::string figure_name(const Compared& compared) {
 }
 
 std::string figure_line(const Compared& compared) {
+  if (program::is_exact(compared)) {
+    const std::string text = fmt::format("{}: {}", compared.what, compared.name);
+    return compared.where.empty() && !compared.value
+               ? text
+               : fmt::format("{}; [{}] is {}, not {}", text, fmt::join(compared.where, ", "),
+                             number_or_none(compared.value), number_or_none(compared.expected));
+  }
   return fmt::format("{}: {} (tolerance {:.1e}); there {} beside {}", figure_name(compared),
                      difference_text(compared.difference), compared.tolerance,
                      number_or_none(compared.value), number_or_none(compared.expected));
@@ -44,12 +62,11 @@ Table twin_table(const std::vector<TwinResult>& twins) {
                           {"difference"},
                           {"tolerance"}}};
   for (std::size_t i = 0; i < twins.size(); ++i) {
-    const std::vector<Compared>& compared = twins[i].compared;
-    const auto differ =
-        std::ranges::count_if(compared, [](const Compared& c) { return !c.agrees(); });
-    const Compared* most = program::furthest(compared);
+    Count count;
+    for (const Compared& compared : twins[i].compared) count.add(compared);
+    const Compared* most = program::furthest(twins[i].compared);
     table.rows.push_back({std::to_string(i + 1), program::to_string(twins[i].plan.parallel),
-                          std::to_string(compared.size()), std::to_string(differ),
+                          grouped(count.figures), grouped(count.differ),
                           most == nullptr ? "-" : figure_name(*most),
                           most == nullptr ? "-" : difference_text(most->difference),
                           most == nullptr ? "-" : fmt::format("{:.1e}", most->tolerance)});
@@ -59,8 +76,7 @@ Table twin_table(const std::vector<TwinResult>& twins) {
 
 /// What of one kind was compared, in all twins.
 struct Kind {
-  std::size_t figures = 0;
-  std::size_t differ = 0;
+  Count count;
   const Compared* furthest = nullptr;
   std::size_t twin = 0;
 };
@@ -73,8 +89,7 @@ Table kind_table(const std::vector<TwinResult>& twins) {
       const auto [entry, fresh] = kinds.try_emplace(compared.what);
       if (fresh) order.push_back(compared.what);
       Kind& kind = entry->second;
-      ++kind.figures;
-      if (!compared.agrees()) ++kind.differ;
+      kind.count.add(compared);
       if (kind.furthest != nullptr && kind.furthest->share() >= compared.share()) continue;
       kind.furthest = &compared;
       kind.twin = i + 1;
@@ -89,8 +104,10 @@ Table kind_table(const std::vector<TwinResult>& twins) {
   for (const std::string& what : order) {
     const Kind& kind = kinds.at(what);
     const std::string full = figure_name(*kind.furthest);
-    table.rows.push_back({what, std::to_string(kind.figures), std::to_string(kind.differ),
-                          full.substr(what.size() + 4), std::to_string(kind.twin),
+    const bool all_exact = program::is_exact(*kind.furthest) && kind.count.differ == 0;
+    table.rows.push_back({what, grouped(kind.count.figures), grouped(kind.count.differ),
+                          all_exact ? "-" : full.substr(what.size() + 4),
+                          all_exact ? "-" : std::to_string(kind.twin),
                           difference_text(kind.furthest->difference),
                           fmt::format("{:.1e}", kind.furthest->tolerance)});
   }
@@ -108,13 +125,18 @@ std::string techniques_text(const std::vector<TwinResult>& twins) {
   return text;
 }
 
+/// Is it a sum of figures that are described by themselves?
+bool is_total(const Compared& compared) {
+  return program::is_exact(compared) && compared.checked > 0;
+}
+
 /// The figures that differ most, worst first.
 std::string differences_text(const std::vector<TwinResult>& twins) {
   constexpr std::size_t kShown = 10;
   std::vector<std::pair<std::size_t, const Compared*>> differ;
   for (std::size_t i = 0; i < twins.size(); ++i)
     for (const Compared& compared : twins[i].compared)
-      if (!compared.agrees()) differ.emplace_back(i + 1, &compared);
+      if (!compared.agrees() && !is_total(compared)) differ.emplace_back(i + 1, &compared);
   std::ranges::stable_sort(differ, std::greater{},
                            [](const auto& entry) { return entry.second->share(); });
   std::string text;
@@ -129,20 +151,29 @@ std::string differences_text(const std::vector<TwinResult>& twins) {
 std::string verdict_text(const program::Certificate& certificate) {
   if (!certificate.failure.empty())
     return fmt::format("verdict     differs: {}\n", certificate.failure);
-  std::size_t figures = 0, differ = 0;
+  Count close, messages, copies;
   for (const TwinResult& twin : certificate.twins)
-    for (const Compared& compared : twin.compared) {
-      ++figures;
-      if (!compared.agrees()) ++differ;
-    }
+    for (const Compared& compared : twin.compared)
+      (!program::is_exact(compared)         ? close
+       : compared.what == program::kMessage ? messages
+                                            : copies)
+          .add(compared);
   const std::string twins =
       fmt::format("{} twin{}", certificate.twins.size(), certificate.twins.size() == 1 ? "" : "s");
-  if (certificate.agrees())
-    return fmt::format("verdict     agrees: {} figures of {} are those of one rank\n",
-                       grouped(static_cast<std::int64_t>(figures)), twins);
-  return fmt::format("verdict     differs: {} of {} figures of {} are not those of one rank\n",
-                     grouped(static_cast<std::int64_t>(differ)),
-                     grouped(static_cast<std::int64_t>(figures)), twins);
+  std::string text =
+      certificate.agrees()
+          ? fmt::format("verdict     agrees: {} figures of {} are those of one rank",
+                        grouped(close.figures), twins)
+          : fmt::format("verdict     differs: {} of {} figures of {} are not those of one rank",
+                        grouped(close.differ), grouped(close.figures), twins);
+  if (messages.differ + copies.differ > 0)
+    text += fmt::format("; {} of {} messages and {} of {} copies are not the same bits",
+                        grouped(messages.differ), grouped(messages.figures), grouped(copies.differ),
+                        grouped(copies.figures));
+  else if (messages.figures + copies.figures > 0)
+    text += fmt::format("; {} messages and {} copied numbers are the same bits",
+                        grouped(messages.figures), grouped(copies.figures));
+  return text + "\n";
 }
 
 }  // namespace

@@ -78,6 +78,39 @@ TEST_CASE("a twin that ended early, and what none covers, are said", "[reports][
   CHECK_THAT(text, Contains("verdict     differs: the ranks of a twin ended with exit code 1"));
 }
 
+TEST_CASE("messages and copies are counted, and one that differs is named",
+          "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  std::vector<Compared>& compared = certificate.twins.front().compared;
+  compared.push_back({.what = "message", .name = "all_gather of tp", .checked = 1200});
+  compared.push_back({.what = "copies", .name = "weights", .checked = 5000});
+  std::string text = reports::to_text(certificate);
+  CHECK_THAT(text, Contains("message     1,200       0  -"));
+  CHECK_THAT(text, Contains("those of one rank; 1,200 messages and 5,000 copied numbers are the "
+                            "same bits\n"));
+  compared[2].difference = 1.0 / 1200;
+  compared[3].difference = 1.0 / 5000;
+  compared.push_back({.what = "message",
+                      .name = "step 1, all_gather of tp of ranks 0 1, call 3: rank 1 did not "
+                              "receive what rank 0 sent",
+                      .difference = 1,
+                      .checked = 0});
+  compared.push_back({.what = "copies",
+                      .name = "step 1, weights of a: rank 1 beside rank 0",
+                      .difference = 1e-4,
+                      .where = {3, 5},
+                      .value = 1.0001,
+                      .expected = 1,
+                      .checked = 0});
+  text = reports::to_text(certificate);
+  CHECK_THAT(text, Contains("differs     twin 1, message: step 1, all_gather of tp of ranks 0 1, "
+                            "call 3: rank 1 did not receive what rank 0 sent\n"));
+  CHECK_THAT(text, Contains("rank 1 beside rank 0; [3, 5] is 1.0001, not 1\n"));
+  CHECK_THAT(text, Contains("verdict     differs: 0 of 2 figures of 1 twin are not those of one "
+                            "rank; 1 of 1,200 messages and 1 of 5,000 copies are not the same "
+                            "bits\n"));
+}
+
 TEST_CASE("a second seed that decided is said", "[reports][certificate]") {
   Certificate certificate = some_certificate();
   certificate.twins.front().seeds = {7, 8};

@@ -130,9 +130,10 @@ void add_certify_command(CommandLine& line) {
       .examples(
           "  meshplan certify plan.json\n"
           "  meshplan certify plan.json --out certificate.json\n"
-          "Exit code 0: every loss, gradient, update and router choice is that of one rank; 1: "
-          "some\n"
-          "differ. What is compared, and what is not shown: docs/certificates/certificate.md")
+          "Exit code 0: every loss, gradient, update and router choice is that of one rank, and "
+          "every\n"
+          "message and copy is right to the bit; 1: something differs.\n"
+          "What is compared, and what is not shown: docs/certificates/certificate.md")
       .on_run([options, command] { return run(*options, command); });
 }
 

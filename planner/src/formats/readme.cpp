@@ -49,9 +49,11 @@ std::string certificate_text(const program::Certificate& certificate) {
   double share = 0;
   std::size_t figures = 0;
   for (const program::TwinResult& twin : certificate.twins) {
-    figures += twin.compared.size();
-    for (const program::Compared& compared : twin.compared)
+    for (const program::Compared& compared : twin.compared) {
+      if (program::is_exact(compared)) continue;
+      ++figures;
       share = std::max(share, compared.share());
+    }
   }
   std::string text = fmt::format(
       "\n## Certificate\n\nDoes the plan's layout leave the numbers alone? `certificate.json`: in "
