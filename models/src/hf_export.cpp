@@ -205,8 +205,8 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   return config;
 }
 
-Json gemma2_config(const ModelSpec& spec) {
-  Json config = llama_like_config(spec, "Gemma2ForCausalLM");
+Json gemma_config(const ModelSpec& spec, std::string_view architecture) {
+  Json config = llama_like_config(spec, architecture);
   config.erase("hidden_act");
   add_window(spec, config);
   config["attention_bias"] = spec.qkv_bias;
@@ -224,6 +224,16 @@ Json gemma2_config(const ModelSpec& spec) {
     layers.emplace_back(attention_of_layer(spec, i) == LayerAttention::Sliding ? "sliding_attention"
                                                                                : "full_attention");
   config["layer_types"] = layers;
+  return config;
+}
+
+Json gemma2_config(const ModelSpec& spec) {
+  return gemma_config(spec, "Gemma2ForCausalLM");
+}
+
+Json gemma3_config(const ModelSpec& spec) {
+  Json config = gemma_config(spec, "Gemma3ForCausalLM");
+  config["rope_local_base_freq"] = spec.local_rope_base.value_or(spec.rope_base);
   return config;
 }
 
@@ -256,9 +266,10 @@ struct Exporter {
 };
 
 // In the order of preference for a model that several can express.
-constexpr std::array<Exporter, 11> kExporters = {{{"gpt2", gpt2_config},
+constexpr std::array<Exporter, 12> kExporters = {{{"gpt2", gpt2_config},
                                                   {"bert", bert_config},
                                                   {"gemma2", gemma2_config},
+                                                  {"gemma3_text", gemma3_config},
                                                   {"llama", llama_config},
                                                   {"mistral", mistral_config},
                                                   {"qwen2", qwen2_config},

@@ -79,7 +79,7 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
   if (!assume.empty() && assume != model_type)
     config.assume(fmt::format("model_type '{}' is read as '{}'", model_type, assume));
 
-  ImportedModel model;
+  ImportedModel model{.model_type = std::string(family.model_type), .is_text_tower = nested};
   model.spec.name = text_or_empty(root, "_name_or_path", file);
   if (model.spec.name.empty()) model.spec.name = model_type.empty() ? assume : model_type;
   family.fill(config, model.spec);

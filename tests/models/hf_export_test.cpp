@@ -104,6 +104,8 @@ TEST_CASE("an exported config says nothing that its own import does not know",
                                      {"qwen3-30b-a3b", "qwen3_moe"},
                                      {"gpt-oss-20b", "gpt_oss"},
                                      {"gemma2-2b", "gemma2"},
+                                     {"gemma3-1b", "gemma3_text"},
+                                     {"gemma3-4b", "gemma3_text"},
                                      {"deepseek-v3", "deepseek_v3"}}) {
     INFO(type);
     const std::string text = export_hugging_face(load_preset(preset), type);

@@ -25,6 +25,8 @@ struct IgnoredKey {
 /// not say and that was filled in, or for a key that is not known: "key = value (llama default)".
 struct ImportedModel {
   ModelSpec spec;
+  std::string model_type;      // that it was read as: "gemma3_text"; "" for meshplan's own form
+  bool is_text_tower = false;  // of a multimodal config
   std::vector<std::string> assumptions;
   std::vector<ReadKey> read;  // empty for meshplan's own form, which has no other keys
   std::vector<IgnoredKey> ignored;

@@ -24,6 +24,15 @@ void check_name(const std::string& folder, const std::string& name) {
         fmt::format("{}/{}: '{}' is not the name of a file in it", folder, kIndexFile, name));
 }
 
+/// @param what  of the file `data` is
+void check_hash(const CheckpointFile& file, const std::string& path, std::string_view what,
+                std::span<const std::byte> data) {
+  if (!file.hash) return;
+  if (const std::string actual = data_hash(data); actual != *file.hash)
+    throw ConfigError(fmt::format("{}: {} hashes to {}, but was written with {}: it is damaged",
+                                  path, what, actual, *file.hash));
+}
+
 std::string label(const CheckpointTensor& tensor) {
   return tensor.state + " of " + tensor.parameter;
 }
@@ -53,7 +62,9 @@ void Checkpoint::open_files() {
           fmt::format("{}: has {} bytes, but was written with {}: it is truncated "
                       "or damaged",
                       path, size, file.bytes));
-    files_[file.name] = std::make_unique<SafetensorsFile>(path);
+    auto opened = std::make_unique<SafetensorsFile>(path);
+    check_hash(file, path, "its header", opened->header());
+    files_[file.name] = std::move(opened);
   }
   for (const CheckpointFile& file : index_.companions) check_name(folder_, file.name);
 }
@@ -98,10 +109,19 @@ program::Plan Checkpoint::plan() const {
   return program::parse_plan(index_.plan_json, folder_ + "/" + kIndexFile + ": plan");
 }
 
+std::string Checkpoint::companion(const CheckpointFile& file) const {
+  const std::string path = folder_ + "/" + kCompanionFolder + "/" + file.name;
+  std::string text = read_text(path);
+  if (std::ssize(text) != file.bytes)
+    throw ConfigError(fmt::format("{}: has {} bytes, but was written with {}: it is damaged", path,
+                                  text.size(), file.bytes));
+  check_hash(file, path, "it", std::as_bytes(std::span(text)));
+  return text;
+}
+
 std::map<std::string, std::string> Checkpoint::companions() const {
   std::map<std::string, std::string> texts;
-  for (const CheckpointFile& file : index_.companions)
-    texts[file.name] = read_text(folder_ + "/" + kCompanionFolder + "/" + file.name);
+  for (const CheckpointFile& file : index_.companions) texts[file.name] = companion(file);
   return texts;
 }
 
@@ -137,12 +157,7 @@ void Checkpoint::read(const std::string& state, const std::string& parameter,
 void Checkpoint::verify() {
   for (const CheckpointTensor& tensor : index_.manifest.tensors)
     for (const CheckpointPiece& piece : tensor.pieces) data_of(piece);
-  for (const CheckpointFile& file : index_.companions) {
-    const std::string path = folder_ + "/" + kCompanionFolder + "/" + file.name;
-    if (std::ssize(read_text(path)) != file.bytes)
-      throw ConfigError(
-          fmt::format("{}: was written with {} bytes; it is damaged", path, file.bytes));
-  }
+  for (const CheckpointFile& file : index_.companions) companion(file);
 }
 
 }  // namespace meshplan::runtime

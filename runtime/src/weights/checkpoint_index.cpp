@@ -31,6 +31,7 @@ template <class V>
 void fields(V& v, CheckpointFile& f) {
   v.required("name", f.name, "in this folder");
   v.required("bytes", f.bytes, "its size", at_least(0));
+  v.optional("hash", f.hash, "XXH3 of its header if it holds tensors, else of all of it");
 }
 
 template <class V>

@@ -248,7 +248,8 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
       ++spec;
     }
   writer.finish();
-  manifest.files.push_back({.name = file, .bytes = writer.file_bytes()});
+  manifest.files.push_back(
+      {.name = file, .bytes = writer.file_bytes(), .hash = data_hash(writer.header())});
   return manifest;
 }
 
@@ -290,7 +291,9 @@ void CheckpointWriter::complete(const RunState& run, const std::string& unfinish
     fs::create_directories(folder);
     for (const auto& [name, text] : companions_) {
       write_durably(folder + "/" + name, text);
-      index.companions.push_back({.name = name, .bytes = std::ssize(text)});
+      index.companions.push_back({.name = name,
+                                  .bytes = std::ssize(text),
+                                  .hash = data_hash(std::as_bytes(std::span(text)))});
     }
     sync_folder(folder);
   }

@@ -152,6 +152,7 @@ const std::vector<Family>& families() {
       {"bert", "bert.", {kBert}},
       {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
       {"gemma2", "", {kLlama, kGemma}, 1},
+      {"gemma3_text", "", {kLlama, kHeadNorms, kGemma}, 1},
       {"gpt2", "transformer.", {kGpt2}},
       {"gpt_oss", "", {kLlama, kGptOss}},
       {"llama", "", {kLlama}},
@@ -371,6 +372,19 @@ std::string current_name(const std::string& family, std::string name) {
     if (name.ends_with(old))
       return name.substr(0, name.size() - std::string_view(old).size()) + current;
   return name;
+}
+
+std::optional<std::string> text_tower_name(const std::string& name) {
+  // Before transformers 4.52 the language model was a module beside the others, with its head;
+  // since then it is one of "model".
+  constexpr std::string_view kBeside = "language_model.", kInside = "model.language_model.";
+  if (name.starts_with(kInside)) return "model." + name.substr(kInside.size());
+  if (name.starts_with(kBeside)) return name.substr(kBeside.size());
+  // Weights of the text alone, beside the config of the whole.
+  for (const std::string_view own :
+       {"lm_head.", "model.embed_tokens.", "model.layers.", "model.norm."})
+    if (name.starts_with(own)) return name;
+  return std::nullopt;
 }
 
 bool is_outside_prefix(std::string_view name) {

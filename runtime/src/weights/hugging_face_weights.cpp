@@ -58,14 +58,14 @@ Json read_config(const std::string& folder) {
   return parse_json(read_text(path), path);
 }
 
-std::string model_type_of(const Json& config, const std::string& folder) {
-  const auto found = config.find("model_type");
-  std::string type = found != config.end() && found->is_string() ? found->get<std::string>() : "";
+/// Not all that can be planned can be read: there are models that do not run yet.
+void require_named(const models::ImportedModel& config, const std::string& path) {
   const std::vector<std::string> known = hugging_face_families();
-  if (std::ranges::find(known, type) == known.end())
-    throw ConfigError(fmt::format("{}/{}: {}", folder, kConfig,
-                                  unknown_name_message("model_type of weights", type, known)));
-  return type;
+  if (std::ranges::find(known, config.model_type) == known.end())
+    throw ConfigError(
+        fmt::format("{}: model_type '{}' can be planned, but its weights cannot be read, for it "
+                    "does not run yet; weights can be read of {}",
+                    path, config.model_type, fmt::join(known, ", ")));
 }
 
 void require_unquantized(const Json& config, const std::string& folder) {
@@ -84,22 +84,29 @@ HuggingFaceModel::HuggingFaceModel(const std::string& folder) : folder_(folder) 
   const Json config = read_config(folder);
   require_unquantized(config, folder);
   config_ = models::import_hugging_face(config.dump(), folder + "/" + kConfig);
-  model_type_ = model_type_of(config, folder);
+  require_named(config_, folder + "/" + kConfig);
   open_files();
-  map_parts(config.value("rope_interleave", true));
+  const Json& text = config_.is_text_tower ? config["text_config"] : config;
+  map_parts(text.value("rope_interleave", true));
   check_all_used();
 }
 
 HuggingFaceModel::~HuggingFaceModel() = default;
 
 void HuggingFaceModel::open_files() {
-  const std::string_view prefix = optional_prefix(model_type_);
+  const std::string_view prefix = optional_prefix(model_type());
   for (const std::string& name : weight_files(folder_)) {
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ + "/" + name));
     for (const auto& [tensor, data] : files_.back()->tensors()) {
-      const bool prefixed = !prefix.empty() && tensor.starts_with(prefix);
+      const std::optional<std::string> own =
+          config_.is_text_tower ? text_tower_name(tensor) : tensor;
+      if (!own) {
+        ignored_.push_back(tensor);
+        continue;
+      }
+      const bool prefixed = !prefix.empty() && own->starts_with(prefix);
       const std::string plain =
-          current_name(model_type_, prefixed ? tensor.substr(prefix.size()) : tensor);
+          current_name(model_type(), prefixed ? own->substr(prefix.size()) : *own);
       if (!tensors_.emplace(plain, &data).second)
         throw ConfigError(fmt::format("{}/{}: {} is in another file, too", folder_, name, tensor));
     }
@@ -109,9 +116,9 @@ void HuggingFaceModel::open_files() {
 void HuggingFaceModel::map_parts(bool rope_interleaved) {
   std::vector<std::string> names;
   for (const auto& [name, data] : tensors_) names.push_back(name);
-  for (HuggingFacePart& part : hugging_face_parts(config_.spec, model_type_, rope_interleaved)) {
+  for (HuggingFacePart& part : hugging_face_parts(config_.spec, model_type(), rope_interleaved)) {
     const auto found = tensors_.find(part.tensor);
-    if (found == tensors_.end() && may_begin_anew(model_type_, part.parameter)) {
+    if (found == tensors_.end() && may_begin_anew(model_type(), part.parameter)) {
       beginning_anew_.push_back(part.parameter);
       continue;
     }
@@ -141,9 +148,9 @@ void HuggingFaceModel::check_all_used() {
     for (const HuggingFacePart& part : parts) used.insert(part.tensor);
   for (const auto& [name, data] : tensors_) {
     if (used.contains(name)) continue;
-    if (!is_ignored(config_.spec, model_type_, name))
+    if (!is_ignored(config_.spec, model_type(), name))
       throw ConfigError(fmt::format("{}: tensor {} of shape {}: a {} of its {} has no place for it",
-                                    folder_, name, data->shape, model_type_, kConfig));
+                                    folder_, name, data->shape, model_type(), kConfig));
     ignored_.push_back(name);
   }
 }
@@ -273,12 +280,14 @@ Json output_config(const models::ModelSpec& spec,
   const auto carried = companions.find(kConfig);
   if (carried != companions.end()) {
     Json config = parse_json(carried->second, kConfig);
-    const std::string type = model_type_of(config, ".");
-    if (model_type.empty() || model_type == type) {
-      check_same_architecture(models::import_hugging_face(carried->second, kConfig).spec,
-                              "the config.json in the checkpoint", spec,
+    const models::ImportedModel imported = models::import_hugging_face(carried->second, kConfig);
+    require_named(imported, kConfig);
+    if (model_type.empty() || model_type == imported.model_type) {
+      check_same_architecture(imported.spec, "the config.json in the checkpoint", spec,
                               TrainingChoices::MayDiffer);
-      model_type = type;
+      model_type = imported.model_type;
+      if (imported.is_text_tower)  // the other towers' weights are not among those written
+        return Json::parse(models::export_hugging_face(spec, model_type));
       // The modules are not among the weights that are written.
       if (config.contains("num_nextn_predict_layers")) config["num_nextn_predict_layers"] = 0;
       return config;

@@ -72,8 +72,11 @@ class HeaderParser {
     const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
     json_ = parse_json({text, static_cast<std::size_t>(header)}, path + ": header");
     if (!json_.is_object()) fail("the header is no JSON object");
-    data_ = file.subspan(static_cast<std::size_t>(kLengthBytes + header));
+    header_ = file.first(static_cast<std::size_t>(kLengthBytes + header));
+    data_ = file.subspan(header_.size());
   }
+
+  std::span<const std::byte> header() const { return header_; }
 
   std::map<std::string, std::string> metadata() const {
     std::map<std::string, std::string> metadata;
@@ -175,6 +178,7 @@ class HeaderParser {
 
   const std::string& path_;
   Json json_;
+  std::span<const std::byte> header_;
   std::span<const std::byte> data_;
   std::vector<Range> ranges_;
 };
@@ -209,6 +213,7 @@ DType SafeTensor::dtype() const {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
   HeaderParser parser(path_, file_.bytes());
+  header_ = parser.header();
   metadata_ = parser.metadata();
   tensors_ = parser.tensors();
 }
@@ -231,11 +236,11 @@ std::int64_t SafeTensorSpec::bytes() const {
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const SafeTensorSpec> specs,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path) {
-  const std::string header = header_of(specs, metadata);
-  const std::uint64_t length = header.size();
-  file_.append(std::as_bytes(std::span(&length, 1)));
-  file_.append(std::as_bytes(std::span(header.data(), header.size())));
-  header_bytes_ = kLengthBytes + std::ssize(header);
+  const std::string text = header_of(specs, metadata);
+  const std::uint64_t length = text.size();
+  std::ranges::copy(std::as_bytes(std::span(&length, 1)), std::back_inserter(header_));
+  std::ranges::copy(std::as_bytes(std::span(text)), std::back_inserter(header_));
+  file_.append(header_);
   for (const SafeTensorSpec& spec : specs) data_bytes_ += spec.bytes();
 }
 

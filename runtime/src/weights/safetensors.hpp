@@ -39,10 +39,13 @@ class SafetensorsFile {
   /// @throws ConfigError with the nearest name if there is none
   const SafeTensor& at(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// All bytes before the data.
+  std::span<const std::byte> header() const { return header_; }
 
  private:
   std::string path_;
   MappedFile file_;
+  std::span<const std::byte> header_;
   std::map<std::string, SafeTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
@@ -66,11 +69,13 @@ class SafetensorsWriter {
   void append(std::span<const std::byte> data);
   /// Makes the file durable. @throws InvariantError if data is missing, IoError
   void finish();
-  std::int64_t file_bytes() const { return header_bytes_ + data_bytes_; }
+  std::int64_t file_bytes() const { return std::ssize(header_) + data_bytes_; }
+  /// All bytes before the data.
+  std::span<const std::byte> header() const { return header_; }
 
  private:
   DurableFile file_;
-  std::int64_t header_bytes_ = 0;
+  std::vector<std::byte> header_;
   std::int64_t data_bytes_ = 0;
   std::int64_t written_ = 0;
 };

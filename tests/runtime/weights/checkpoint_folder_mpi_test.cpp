@@ -6,7 +6,10 @@
 #include <fstream>
 #include <sys/resource.h>
 
+#include "core/hash.hpp"
+#include "core/json_fields.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "runtime/os/durable_file.hpp"
 #include "runtime/weights/checkpoint_job.hpp"
 
 namespace meshplan::test {
@@ -66,6 +69,50 @@ TEST_CASE("damage is found, and the newest intact checkpoint is named", "[checkp
   CHECK_THROWS_WITH(Checkpoint(first), Contains("is missing, but the index names it"));
   CHECK_THAT(runtime::newest_intact_beside(folder.path() + "/step-4"), Contains("no other"));
   CHECK_THROWS_WITH(runtime::resolve_checkpoint(folder.path() + "/none"), Contains("no such"));
+}
+
+TEST_CASE("no byte of a checkpoint can change unseen", "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  const SharedFolder folder(*world);
+  const Plan plan = checkpoint_plan(llama_style(), {});
+  if (const auto group = first_ranks(*world, 1)) {
+    CheckpointJob job(plan, *group, folder.path());
+    job.step(1);
+    job.save(1);
+    job.wait();
+  }
+  world->barrier().wait();
+  if (world->rank() != 0) return;
+  const std::string step = folder.path() + "/step-1";
+  Checkpoint(step).verify();
+  // Names, shapes and the spaces behind them, which no reader has a use for; then data.
+  constexpr std::int64_t kStep = 41, kStepInData = 20'011, kHeader = 20'000;
+  const std::string share = step + "/rank-00000.safetensors";
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(share));
+  const std::string companion = step + "/hugging_face/tokenizer.json";
+  int flipped = 0;
+  const auto flip = [&](const std::string& path, std::int64_t from_end) {
+    flip_byte(path, from_end);
+    INFO(path << ", " << from_end << " bytes from its end");
+    CHECK_THROWS_AS(Checkpoint(step).verify(), ConfigError);
+    flip_byte(path, from_end);
+    ++flipped;
+  };
+  for (std::int64_t byte = 0; byte < bytes; byte += byte < kHeader ? kStep : kStepInData)
+    flip(share, bytes - byte);
+  flip(companion, 1);
+  Checkpoint(step).verify();
+  CHECK(flipped > 400);
+
+  // Checkpoints of before have no hashes of headers, and are read.
+  Json index = Json::parse(runtime::read_text(step + "/index.json"));
+  for (const char* list : {"files", "companions"})
+    for (Json& file : (list == std::string("files") ? index["manifest"] : index)[list])
+      file.erase("hash");
+  index.erase("index_hash");
+  index["index_hash"] = hex(content_hash(index.dump()));
+  std::ofstream(step + "/index.json") << index.dump(1);
+  Checkpoint(step).verify();
 }
 
 TEST_CASE("retention keeps the newest, and leftovers of a killed save are removed",

@@ -43,6 +43,9 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   std::int64_t bytes = 0;
+  /// Of what no tensor's hash covers: the header of a safetensors file, all of any other. Absent
+  /// in checkpoints written before 2026-11-27.
+  std::optional<std::string> hash;
 };
 
 /// What a rank wrote.
@@ -121,6 +124,7 @@ class Checkpoint final : public ParameterSource {
 
  private:
   void open_files();
+  std::string companion(const CheckpointFile& file) const;
   void check_tensors() const;
   const SafeTensor& data_of(const CheckpointPiece& piece);
 

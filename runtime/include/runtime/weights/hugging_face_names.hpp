@@ -2,6 +2,7 @@
 // import and export.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,10 @@ bool is_outside_prefix(std::string_view name);
 
 /// What transformers calls a tensor today: older files of bert have "gamma" and "beta" of norms.
 std::string current_name(const std::string& family, std::string name);
+
+/// The name that a tensor of a multimodal model has in its language model; nothing for those of its
+/// other towers.
+std::optional<std::string> text_tower_name(const std::string& name);
 
 /// Parts that cover every parameter once, grouped by tensor.
 /// @param rope_interleaved  the family stores rotated rows as pairs (2i, 2i + 1) where it can

@@ -29,7 +29,7 @@ class HuggingFaceModel final : public ParameterSource {
   const std::string& folder() const { return folder_; }
   const models::ModelSpec& spec() const { return config_.spec; }
   const models::ImportedModel& config() const { return config_; }
-  const std::string& model_type() const { return model_type_; }
+  const std::string& model_type() const { return config_.model_type; }
   std::int64_t num_tensors() const { return std::ssize(tensors_); }
   std::int64_t num_files() const { return std::ssize(files_); }
   /// As in the files: "BF16", or several joined by ", ".
@@ -52,7 +52,6 @@ class HuggingFaceModel final : public ParameterSource {
 
   std::string folder_;
   models::ImportedModel config_;
-  std::string model_type_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, const SafeTensor*> tensors_;           // without the optional prefix
   std::map<std::string, std::vector<HuggingFacePart>> parts_;  // by parameter
