@@ -187,9 +187,17 @@ bool names_message(const program::TwinResult& result, std::string kind) {
   });
 }
 
+/// Does anything but messages and copies differ?
+bool seen_by_norms(const program::TwinResult& result) {
+  return std::ranges::any_of(result.compared, [](const Compared& compared) {
+    return !program::is_exact(compared) && !compared.agrees();
+  });
+}
+
 struct Tally {
   int changed = 0;
   int caught = 0;
+  int by_norms = 0;  // known to rank 0
 };
 
 /// Changes messages of one kind on one rank, one after the other.
@@ -213,6 +221,7 @@ void change_messages(MessageJob& job, const program::Twin& twin, int rank,
     CHECK(caught);
     ++tally.changed;
     if (caught) ++tally.caught;
+    if (seen_by_norms(result)) ++tally.by_norms;
     if (job.world->rank() == 0 && !caught) std::cout << "NOT CAUGHT: " << what << '\n';
   }
 }
@@ -249,9 +258,11 @@ void sweep(bool all) {
                 << std::flush;
     total.changed += tally.changed;
     total.caught += tally.caught;
+    total.by_norms += tally.by_norms;
   }
   if (job.world->rank() == 0)
-    std::cout << fmt::format("{} of {} changed messages caught\n", total.caught, total.changed);
+    std::cout << fmt::format("{} of {} changed messages caught; norms see {}\n", total.caught,
+                             total.changed, total.by_norms);
 }
 
 }  // namespace
