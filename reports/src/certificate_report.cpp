@@ -125,6 +125,17 @@ std::string techniques_text(const std::vector<TwinResult>& twins) {
   return text;
 }
 
+std::string programs_text(const program::ProgramProof& programs) {
+  std::string text = fmt::format("programs    of the plan itself, {} stage{}: ", programs.stages,
+                                 programs.stages == 1 ? "" : "s");
+  if (!programs.left_out.empty()) return text + "not proven, " + programs.left_out + "\n";
+  text += fmt::format("{} operations a step, ", grouped(programs.operations));
+  text += programs.holds() ? "each reads what its operands name, and messages match\n"
+                           : "which do not hold together\n";
+  for (const std::string& error : programs.errors) text += fmt::format("differs     {}\n", error);
+  return text;
+}
+
 /// Is it a sum of figures that are described by themselves?
 bool is_total(const Compared& compared) {
   return program::is_exact(compared) && compared.checked > 0;
@@ -173,6 +184,8 @@ std::string verdict_text(const program::Certificate& certificate) {
   else if (messages.figures + copies.figures > 0)
     text += fmt::format("; {} messages and {} copied numbers are the same bits",
                         grouped(messages.figures), grouped(copies.figures));
+  if (certificate.programs && !certificate.programs->holds())
+    text += "; the plan's own programs do not hold together";
   return text + "\n";
 }
 
@@ -194,6 +207,7 @@ std::string to_text(const program::Certificate& certificate) {
     text += fmt::format("tolerance   of twin 1 in {}; twice as much for each later step\n",
                         certificate.twins.front().tolerance.derivation);
   }
+  if (certificate.programs) text += programs_text(*certificate.programs);
   for (const std::string& sentence : program::not_shown())
     text += fmt::format("not shown   {}\n", sentence);
   return text + differences_text(certificate.twins) + verdict_text(certificate);

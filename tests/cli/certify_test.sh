@@ -11,6 +11,8 @@ source "$tests/tiny_training.sh"
 expect 0 "verdict     agrees: " "$meshplan" certify large.json --out certificate.json
 grep -q "running 1 twin on up to 8 ranks" stderr || fail "no progress on stderr"
 grep -q "in fp32: the layout, not what bf16 rounds" stdout || fail "the precision is not said"
+grep -Eq "programs    of the plan itself, 2 stages: [0-9,]+ operations a step, each reads what" stdout ||
+  fail "the plan's own programs are not proven"
 python3 - <<'PY' || fail "the certificate lacks what it is to carry"
 import json, sys
 c = json.load(open("certificate.json"))

@@ -117,4 +117,23 @@ TEST_CASE("a second seed that decided is said", "[reports][certificate]") {
   CHECK_THAT(reports::to_text(certificate), Contains("a second one decides"));
 }
 
+TEST_CASE("what is proven of the plan's own programs is said", "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  certificate.programs = program::ProgramProof{.stages = 16, .operations = 1'234'567};
+  CHECK(certificate.agrees());
+  CHECK_THAT(
+      reports::to_text(certificate),
+      Contains("programs    of the plan itself, 16 stages: 1,234,567 operations a step, each "
+               "reads what its operands name"));
+  certificate.programs->errors = {"stage 3: norm reads what micro-batch 2 has overwritten"};
+  CHECK_FALSE(certificate.agrees());
+  CHECK_THAT(reports::to_text(certificate),
+             Contains("differs     stage 3: norm reads what micro-batch 2 has overwritten") &&
+                 Contains("verdict     differs: 0 of 2 figures") &&
+                 Contains("the plan's own programs do not hold together"));
+  certificate.programs = program::ProgramProof{.stages = 1, .left_out = "too many"};
+  CHECK(certificate.agrees());
+  CHECK_THAT(reports::to_text(certificate), Contains("1 stage: not proven, too many"));
+}
+
 }  // namespace meshplan::test

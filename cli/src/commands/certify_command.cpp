@@ -98,6 +98,9 @@ int run(Options& options, const Command& command) {
       .plan_precision = std::string(program::precision_name(plan.workload)),
       .compared_in = std::string(program::precision_name(set.twins.front().plan.workload)),
       .uncovered = set.uncovered};
+  output(stderr, "proving the programs of {} stage{}\n", plan.parallel.pp,
+         plan.parallel.pp == 1 ? "" : "s");
+  certificate.programs = program::prove_programs(plan);
   const int code = run_ranks(options, command, set.twins, certificate);
   if (code != kDone && code != kFailed) return code;
   const std::string json = program::to_json(certificate);

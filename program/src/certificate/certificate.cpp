@@ -31,6 +31,14 @@ void fields(Visitor& v, Tolerance& t) {
   v.required("derivation", t.derivation, "from the format and the sums");
 }
 
+template <class Visitor>
+void fields(Visitor& v, ProgramProof& p) {
+  v.required("stages", p.stages, "of the pipeline", between(1, limits::kRanks));
+  v.required("operations", p.operations, "of a step, over all stages", at_least(0));
+  v.required("errors", p.errors, "what does not hold of them; empty = proven");
+  v.required("left_out", p.left_out, "why nothing was proven; empty = it was");
+}
+
 namespace {
 
 /// A TwinResult as a file holds it.
@@ -80,6 +88,7 @@ void fields(Visitor& v, CertificateFile& f) {
   v.required("compared_in", c.compared_in, "precision of the twins");
   v.required("failure", c.failure, "why a twin did not run to its end; empty = all did");
   v.required("uncovered", c.uncovered, "techniques and pairs of the plan that no twin has");
+  v.optional("programs", c.programs, "what is proven of the plan's own programs");
   v.required("not_shown", f.not_shown, "what no twin shows");
   v.required("twins", f.twins, "");
 }
@@ -110,7 +119,8 @@ bool TwinResult::agrees() const {
 }
 
 bool Certificate::agrees() const {
-  return failure.empty() && !twins.empty() && std::ranges::all_of(twins, &TwinResult::agrees);
+  return failure.empty() && !twins.empty() && std::ranges::all_of(twins, &TwinResult::agrees) &&
+         (!programs || programs->holds());
 }
 
 const Compared* furthest(const std::vector<Compared>& compared) {
@@ -120,8 +130,8 @@ const Compared* furthest(const std::vector<Compared>& compared) {
 
 std::vector<std::string> not_shown() {
   return {
-      "the plan's own sizes and degrees: a twin has few ranks and small layers, so a fault that "
-      "needs more of either stays unseen",
+      "numbers at the plan's own sizes and degrees: a twin has few ranks and small layers; of the "
+      "plan itself it is proven what its programs read, not computed",
       "kernels and communication of GPUs: twins run on processor cores",
       "time and memory: `meshplan simulate` predicts and `meshplan run` measures them",
       "the model itself: whether what all layouts agree on is the right network is for "

@@ -187,6 +187,15 @@ TEST_CASE("a certificate says what it is of and what it found", "[certificate]")
   other.micro_batch_size = 2;
   CHECK(plan_hash(other) != plan_hash(plan));
 
+  certificate.programs = ProgramProof{.stages = 2, .operations = 9, .errors = {"stage 1: ..."}};
+  const Certificate back = parse_certificate(to_json(certificate), "certificate");
+  REQUIRE(back.programs);
+  CHECK(back.programs->operations == 9);
+  CHECK(back.programs->errors == certificate.programs->errors);
+  CHECK_FALSE(back.agrees());
+  certificate.programs->errors.clear();
+  CHECK(certificate.agrees());
+
   certificate.twins.front().compared.front().difference = 1;
   CHECK(Json::parse(to_json(certificate)).at("verdict") == "differs");
   CHECK(furthest(certificate.twins.front().compared)->what == "loss");

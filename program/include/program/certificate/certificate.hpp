@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "program/certificate/agreement.hpp"
+#include "program/checks/proof.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::program {
@@ -32,8 +34,9 @@ struct Certificate {
   std::string plan_precision;  // that it trains in
   std::string compared_in;     // precision of the twins
   std::vector<TwinResult> twins;
-  std::vector<std::string> uncovered;  // techniques and pairs of the plan that no twin has
-  std::string failure;                 // why a twin did not run to its end; empty = all did
+  std::vector<std::string> uncovered;    // techniques and pairs of the plan that no twin has
+  std::string failure;                   // why a twin did not run to its end; empty = all did
+  std::optional<ProgramProof> programs;  // of the plan itself; absent in older files
   bool agrees() const;
 };
 
