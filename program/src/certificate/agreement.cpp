@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "certificate/file_number.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/limits.hpp"
@@ -25,13 +26,9 @@ double global_norm(const NamedTensors& tensors) {
   return std::sqrt(squares);
 }
 
-std::optional<double> finite(double value) {
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
 /// A file holds no infinity: what is not a number differs by more than any tolerance.
 double bounded(double difference) {
-  return std::isfinite(difference) ? difference : limits::kMagnitude;
+  return std::isfinite(difference) ? std::min(difference, limits::kMagnitude) : limits::kMagnitude;
 }
 
 std::vector<std::int64_t> place_of(std::size_t element, const std::vector<std::int64_t>& shape) {
@@ -71,8 +68,8 @@ Compared compared_number(std::string what, int step, double value, double expect
           .name = fmt::format("step {}", step + 1),
           .difference = bounded(difference),
           .tolerance = tolerance,
-          .value = finite(value),
-          .expected = finite(expected)};
+          .value = file_number(value),
+          .expected = file_number(expected)};
 }
 
 /// @param least  what the norm of a difference is divided by at least
@@ -92,8 +89,8 @@ Compared compared_tensor(std::string what, const std::string& name, const WholeT
   if (difference.empty()) return compared;
   const std::size_t worst = worst_element(tensor.values, expected.values);
   compared.where = place_of(worst, expected.shape);
-  compared.value = finite(tensor.values[worst]);
-  compared.expected = finite(expected.values[worst]);
+  compared.value = file_number(tensor.values[worst]);
+  compared.expected = file_number(expected.values[worst]);
   return compared;
 }
 
@@ -111,8 +108,8 @@ Compared compared_choices(int step, const std::vector<float>& load,
   const std::size_t worst =
       worst_element({load.begin(), load.end()}, {expected.begin(), expected.end()});
   compared.where = {static_cast<std::int64_t>(worst)};
-  compared.value = finite(load[worst]);
-  compared.expected = finite(expected[worst]);
+  compared.value = file_number(load[worst]);
+  compared.expected = file_number(expected[worst]);
   return compared;
 }
 

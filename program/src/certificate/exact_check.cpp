@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "certificate/file_number.hpp"
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
 #include "program/certificate/agreement.hpp"
@@ -39,13 +40,6 @@ void fields(Visitor& v, ExactChecksFile& f) {
   v.required("checks", f.checks, "");
 }
 
-/// As a file can hold it: not above its largest number, and 0 below its least.
-std::optional<double> written(double value) {
-  if (std::abs(value) < 1 / limits::kMagnitude) return 0;
-  const bool fits = std::isfinite(value) && std::abs(value) <= limits::kMagnitude;
-  return fits ? std::optional(value) : std::nullopt;
-}
-
 }  // namespace
 
 BitDifference differing_element(std::string name, std::vector<std::int64_t> where, double value,
@@ -56,8 +50,8 @@ BitDifference differing_element(std::string name, std::vector<std::int64_t> wher
                             ? std::clamp(relative, 1 / limits::kMagnitude, limits::kMagnitude)
                             : 1,
           .where = std::move(where),
-          .value = written(value),
-          .expected = written(expected)};
+          .value = file_number(value),
+          .expected = file_number(expected)};
 }
 
 void add_difference(ExactCheck& check, BitDifference difference) {

@@ -42,6 +42,10 @@ bool is_uneven(const std::vector<int>& layers_per_stage) {
   return some.size() > 1;
 }
 
+bool has_empty_stage(const Plan& plan) {
+  return std::ranges::any_of(resolved_layers_per_stage(plan), [](int own) { return own == 0; });
+}
+
 /// As even as the plan's.
 int evenly_divided_layers(const Plan& plan, int stages, int each) {
   const int least = least_layers(plan.model);
@@ -90,9 +94,11 @@ std::vector<int> recomputed(const Plan& plan, const std::vector<int>& layers) {
 ShrunkLayers shrunk_layers(const Plan& plan, int stages) {
   const bool partly = recomputes_partly(plan);
   const int each = partly ? 2 : 1;
+  // As even as two layers a stage are, no end is without any.
+  const bool by_stage = !plan.layers_per_stage.empty() || (partly && has_empty_stage(plan));
   ShrunkLayers shrunk{
       .recompute = {.kind = plan.recompute.kind, .modules = plan.recompute.modules}};
-  if (stages == 1 || plan.layers_per_stage.empty()) {
+  if (stages == 1 || !by_stage) {
     shrunk.num_layers = evenly_divided_layers(plan, stages, each);
   } else {
     shrunk.layers_per_stage = unevenly_divided_layers(plan, stages, each);

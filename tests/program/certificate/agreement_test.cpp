@@ -106,6 +106,17 @@ TEST_CASE("few numbers of a bias are measured by its weight", "[certificate]") {
   CHECK(differ(1e-3 + 6e-6) == std::set<std::string>{"head.bias", "norm.weight"});
 }
 
+TEST_CASE("numbers that no file can hold do not make a certificate unreadable", "[certificate]") {
+  TwinRun run = some_run();
+  run.gradients.at("a").values = {3e-31, -1e-40, 1e35, 4};
+  TwinResult result{.plan = test::make_plan(test::llama_style()),
+                    .ranks = 1,
+                    .steps = 1,
+                    .compared = compare(run, some_run(), kTolerance)};
+  CHECK(parse_twin_results(to_json(std::vector{result}), "file").front().compared.size() ==
+        result.compared.size());
+}
+
 TEST_CASE("losses and norms may differ by their tolerance, later ones by more", "[certificate]") {
   TwinRun run = some_run();
   run.steps[0].loss = 4 * (1 + 0.9e-5);
