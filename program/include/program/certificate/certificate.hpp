@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "program/certificate/agreement.hpp"
-#include "program/checks/proof.hpp"
+#include "program/certificate/proof.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::program {

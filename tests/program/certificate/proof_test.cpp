@@ -1,4 +1,4 @@
-#include "program/checks/proof.hpp"
+#include "program/certificate/proof.hpp"
 
 #include <catch2/catch.hpp>
 
