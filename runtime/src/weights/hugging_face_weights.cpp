@@ -344,7 +344,7 @@ ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSp
     const std::string name = shards.size() == 1 ? kSingleFile
                                                 : fmt::format("model-{:05d}-of-{:05d}.safetensors",
                                                               i + 1, shards.size());
-    write_shard(unfinished + "/" + name, shards[i], source);
+    write_shard(fmt::format("{}/{}", unfinished, name), shards[i], source);
     result.files.push_back(name);
     for (const OutputTensor& tensor : shards[i]) {
       weight_map[tensor.spec.name] = name;
