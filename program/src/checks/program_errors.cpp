@@ -144,7 +144,7 @@ class IssueCheck {
 
   static std::vector<int> previous_on_lane(const Program& program) {
     std::vector<int> previous;
-    std::array<int, kNumLanes> last;
+    std::array<int, kNumLanes> last{};
     last.fill(-1);
     for (std::size_t i = 0; i < program.instances.size(); ++i) {
       const Lane lane = operation_of(program, program.instances[i]).lane;

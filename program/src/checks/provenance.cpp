@@ -21,10 +21,10 @@ namespace {
 class Order {
  public:
   explicit Order(const Program& program) : program_(program) {
-    std::array<int, kNumLanes> last;
+    std::array<int, kNumLanes> last{};
     last.fill(kNone);
     for (std::size_t i = 0; i < program.instances.size(); ++i) {
-      Known known;
+      Known known{};
       known.fill(kNone);
       const auto learn = [&](int instance) {
         for (std::size_t lane = 0; lane < kNumLanes; ++lane)

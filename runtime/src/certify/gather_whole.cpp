@@ -16,7 +16,6 @@ namespace {
 using program::NamedTensors;
 using program::Parameter;
 using program::Region;
-using program::WholeTensor;
 
 /// Adds this rank's shard to the global tensor; of what several ranks hold, the first one's.
 template <class T>

@@ -79,7 +79,7 @@ class WitnessedCommunicator final : public Communicator {
   Handle barrier() override { return inner().barrier(); }
   Handle send(ConstBuffer buffer, int peer, int tag) override;
   Handle recv(MutableBuffer buffer, int peer, int tag) override;
-  Handle send_recv(std::span<const Transfer> transfers) override;
+  Handle send_recv(std::span<const Transfer> list) override;
 
  private:
   Communicator& inner() const { return *own_->inner; }

@@ -290,7 +290,7 @@ void CheckpointWriter::complete(const RunState& run, const std::string& unfinish
     const std::string folder = unfinished + "/" + kCompanionFolder;
     fs::create_directories(folder);
     for (const auto& [name, text] : companions_) {
-      write_durably(folder + "/" + name, text);
+      write_durably(fmt::format("{}/{}", folder, name), text);
       index.companions.push_back({.name = name,
                                   .bytes = std::ssize(text),
                                   .hash = data_hash(std::as_bytes(std::span(text)))});
