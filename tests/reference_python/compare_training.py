@@ -44,6 +44,8 @@ GEMMA2 = {"model_type": "gemma2", "hidden_size": 64, "num_hidden_layers": 4,
           "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
           "attention_bias": False, "query_pre_attn_scalar": 9, "sliding_window": 8,
           "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+GEMMA3 = {**GEMMA2, "model_type": "gemma3_text", "attn_logit_softcapping": None,
+          "final_logit_softcapping": None, "sliding_window_pattern": 3, "rope_local_base_freq": 100.0}
 BERT = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
         "intermediate_size": 96, "vocab_size": 300, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
         "max_position_embeddings": 64, "type_vocab_size": 2, "hidden_dropout_prob": 0.0,
@@ -90,8 +92,10 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
           models.llama, models.random_llama, [[]]),
          ("deepseek_v3, rope yarn", scaled(DEEPSEEK, **YARN, mscale=0.5, mscale_all_dim=1.0),
           models.deepseek_v3, models.random_deepseek_v3, [[], ["--tp", "2", "--sp"]]),
-         ("gemma2", GEMMA2, models.gemma2, models.random_gemma2,
+         ("gemma2", GEMMA2, models.gemma, models.random_gemma,
           [[], ["--tp", "2", "--pp", "2", "--sp"]]),
+         ("gemma3", scaled(GEMMA3, rope_type="linear", factor=8.0), models.gemma,
+          models.random_gemma, [[], ["--tp", "2", "--pp", "2", "--sp"]]),
          ("bert", BERT, models.bert, models.random_bert,
           [[], ["--tp", "2", "--pp", "2", "--sp"]])]
 

@@ -1,8 +1,9 @@
-"""Llama, GPT-2, gpt-oss, DeepSeek-V3, Gemma 2 and BERT in PyTorch, from the public definitions of the
-architectures: Touvron et al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et
+"""Llama, GPT-2, gpt-oss, DeepSeek-V3, Gemma 2 and 3 and BERT in PyTorch, from the public definitions of
+the architectures: Touvron et al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et
 al. 2019 (LayerNorm, GELU, learned positions, Conv1D weights), OpenAI 2025 (gpt-oss model card: sinks,
 windows in every other layer, clamped SwiGLU, biases), DeepSeek-V2 and V3 (latent attention,
-experts), Gemma Team 2024 (soft caps, norms around both halves, sliding and full layers in turn),
+experts), Gemma Team 2024 (soft caps, norms around both halves, sliding and full layers in turn), Gemma
+Team 2025 (five sliding layers to a full one, a base of positions for each kind, norms of queries and keys),
 Devlin et al. 2019 (norms behind the sums, a pooler and a classifier on the first token), with the
 tensor names of the published checkpoints. Parameters are a dict of leaf tensors; meshplan's code was
 not looked at.
@@ -268,13 +269,16 @@ def random_deepseek_v3(config, seed):
 
 
 def soft_cap(x, cap):
-    return cap * torch.tanh(x / cap)
+    return x if cap is None else cap * torch.tanh(x / cap)
 
 
-def gemma2(config, weights, ids):
+def gemma(config, weights, ids):
+    """Gemma 2, whose even layers are sliding, or Gemma 3, whose every sliding_window_pattern-th is full."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     tokens = ids.shape[1]
     distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    is_third = config["model_type"] == "gemma3_text"
+    local = {"rope_theta": config["rope_local_base_freq"]} if is_third else config
 
     def norm(x, name):
         return rms_norm(x, 1 + weights[name + ".weight"], config["rms_norm_eps"])
@@ -282,20 +286,26 @@ def gemma2(config, weights, ids):
     x = weights["model.embed_tokens.weight"][ids] * math.sqrt(config["hidden_size"])
     for layer in range(config["num_hidden_layers"]):
         name = f"model.layers.{layer}."
+        sliding = (layer + 1) % config.get("sliding_window_pattern", 2) != 0
 
         def linear(x, part):
             return x @ weights[name + part + ".weight"].T
 
+        def turned(h, which, count):
+            x = split_heads(linear(h, f"self_attn.{which}_proj"), count)
+            if is_third:
+                x = norm(x, name + f"self_attn.{which}_norm")
+            return rotate(x, local if sliding else config)
+
         h = norm(x, name + "input_layernorm")
-        q = rotate(split_heads(linear(h, "self_attn.q_proj"), heads), config)
-        k = rotate(split_heads(linear(h, "self_attn.k_proj"), kv_heads), config)
+        q, k = turned(h, "q", heads), turned(h, "k", kv_heads)
         v = split_heads(linear(h, "self_attn.v_proj"), kv_heads)
         k = k.repeat_interleave(heads // kv_heads, 1)
         v = v.repeat_interleave(heads // kv_heads, 1)
         scores = soft_cap(q @ k.transpose(-1, -2) / math.sqrt(config["query_pre_attn_scalar"]),
                           config["attn_logit_softcapping"])
         hidden = distance < 0
-        if layer % 2 == 0:
+        if sliding:
             hidden = hidden | (distance >= config["sliding_window"])
         o = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
         o = linear(o.transpose(1, 2).flatten(-2), "self_attn.o_proj")
@@ -336,7 +346,7 @@ def bert(config, weights, ids):
     return linear(torch.tanh(linear(x[:, 0], "bert.pooler.dense")), "classifier")
 
 
-def random_gemma2(config, seed):
+def random_gemma(config, seed):
     torch.manual_seed(seed)
     hidden, ffn, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = (config[key] * head for key in ("num_attention_heads", "num_key_value_heads"))
@@ -349,6 +359,8 @@ def random_gemma2(config, seed):
                  "mlp.down_proj": (hidden, ffn)}
         for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
             parts[norm + "_layernorm"] = (hidden,)
+        if config["model_type"] == "gemma3_text":
+            parts["self_attn.q_norm"] = parts["self_attn.k_norm"] = (head,)
         for name, shape in parts.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
     weights = _fill(shapes)
