@@ -90,9 +90,18 @@ void add_window(const ModelSpec& spec, Json& config) {
   config["sliding_window"] = spec.window > 0 ? Json(spec.window) : Json(nullptr);
 }
 
+void add_layer_types(const ModelSpec& spec, Json& config) {
+  Json types = Json::array();
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    types.push_back(attention_of_layer(spec, layer) == LayerAttention::Sliding ? "sliding_attention"
+                                                                               : "full_attention");
+  config["layer_types"] = std::move(types);
+}
+
 void add_switched_window(const ModelSpec& spec, Json& config) {
   config["use_sliding_window"] = spec.window > 0;
   add_window(spec, config);
+  if (spec.window > 0) add_layer_types(spec, config);
 }
 
 /// For the model types that have a balance loss; `balance_loss` in hf_common.cpp says why it is
@@ -166,12 +175,26 @@ Json gpt_oss_config(const ModelSpec& spec) {
   config["attention_bias"] = spec.qkv_bias;
   config["hidden_act"] = "silu";  // its clamped form has no name
   config["swiglu_limit"] = 7.0;
-  Json types = Json::array();
-  for (int layer = 0; layer < spec.num_layers; ++layer)
-    types.push_back(attention_of_layer(spec, layer) == LayerAttention::Sliding ? "sliding_attention"
-                                                                               : "full_attention");
-  config["layer_types"] = std::move(types);
+  add_layer_types(spec, config);
   return config;
+}
+
+int first_moe_layer(const MoeSpec& moe) {
+  int layer = 0;
+  while (std::ranges::binary_search(moe.dense_layers, layer)) ++layer;
+  return layer;
+}
+
+/// Every how many layers one has experts, from the first that has; 1 if they follow no such rule.
+int moe_layer_step(const MoeSpec& moe, int num_layers) {
+  const auto follows = [&](int step) {
+    for (int layer = first_moe_layer(moe); layer < num_layers; ++layer)
+      if (std::ranges::binary_search(moe.dense_layers, layer) != (layer % step != 0)) return false;
+    return true;
+  };
+  for (int step = 1; step <= num_layers; ++step)
+    if (follows(step)) return step;
+  return 1;
 }
 
 Json deepseek_v3_config(const ModelSpec& spec) {
@@ -190,8 +213,8 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   config["num_experts_per_tok"] = moe.top_k;
   config["moe_intermediate_size"] = moe.expert_ffn_size;
   config["n_shared_experts"] = moe.shared_expert_ffn_size / std::max(1, moe.expert_ffn_size);
-  config["first_k_dense_replace"] = moe.dense_layers.size();
-  config["moe_layer_freq"] = 1;
+  config["first_k_dense_replace"] = first_moe_layer(moe);
+  config["moe_layer_freq"] = moe_layer_step(moe, spec.num_layers);
   config["scoring_func"] = moe.router.score == RouterScore::Sigmoid ? "sigmoid" : "softmax";
   config["topk_method"] = moe.router.correction_bias  ? "noaux_tc"
                           : moe.router.num_groups > 1 ? "group_limited_greedy"
@@ -219,11 +242,7 @@ Json gemma_config(const ModelSpec& spec, std::string_view architecture) {
   const auto number = [](std::optional<double> cap) { return cap ? Json(*cap) : Json(nullptr); };
   config["attn_logit_softcapping"] = number(spec.attention_softcap);
   config["final_logit_softcapping"] = number(spec.logit_softcap);
-  std::vector<std::string> layers;
-  for (int i = 0; i < spec.num_layers; ++i)
-    layers.emplace_back(attention_of_layer(spec, i) == LayerAttention::Sliding ? "sliding_attention"
-                                                                               : "full_attention");
-  config["layer_types"] = layers;
+  add_layer_types(spec, config);
   return config;
 }
 

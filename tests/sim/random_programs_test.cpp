@@ -62,7 +62,8 @@ TEST_CASE("programs of random plans read what their operands name", "[sim][rando
   testing::Random random(kSeed);
   Counts counts;
   std::set<std::string> seen;
-  for (int i = 0; i < plans_to_lower(); ++i) {
+  const int plans = plans_to_lower();
+  for (int i = 0; i < plans; ++i) {
     const Plan plan = random_training_plan(
         random, {program::Precision::BF16, program::Precision::F32, program::Precision::Fp8});
     if (i % kWholeEvery == 0) check_programs(plan, counts);
@@ -73,6 +74,7 @@ TEST_CASE("programs of random plans read what their operands name", "[sim][rando
   }
   std::cout << fmt::format("{} plans, {} programs, {} operations: {} wrong\n", counts.plans,
                            counts.programs, counts.instances, counts.wrong);
+  if (plans < kPlans) return;  // under sanitizers: too few for the rarest technique to be drawn
   for (const program::Technique& technique : program::techniques()) {
     INFO(technique.name);
     if (technique.name != "fp16") CHECK(seen.contains(technique.name));

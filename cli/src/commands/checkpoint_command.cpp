@@ -23,6 +23,7 @@ struct Options {
   std::optional<std::string> to;
   std::optional<std::string> out;
   std::optional<std::string> model_type;
+  std::string assume;
   std::optional<std::string> dtype;
   double max_shard_gb = 5;
   bool json = false;
@@ -96,7 +97,7 @@ std::string text_of(const Json& value) {
 int inspect(const Options& options) {
   Facts facts;
   if (runtime::is_hugging_face_folder(*options.folder)) {
-    facts = facts_of(runtime::HuggingFaceModel(*options.folder));
+    facts = facts_of(runtime::HuggingFaceModel(*options.folder, options.assume));
   } else {
     runtime::Checkpoint checkpoint(runtime::resolve_checkpoint(*options.folder));
     facts = facts_of(checkpoint);
@@ -167,6 +168,8 @@ void add_checkpoint_command(CommandLine& line) {
               "default: that of the model it was imported from, else the first that fits")
       .option("--max-shard-gb", options->max_shard_gb, "largest weight file, in GB (10^9 bytes)")
       .group("Options")
+      .option("--assume", options->assume,
+              "inspect: read the config.json of another model_type as if it were of this one")
       .flag("--json", options->json, "print the facts for programs")
       .examples(
           "  meshplan checkpoint inspect checkpoints\n"

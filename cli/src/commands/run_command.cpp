@@ -97,7 +97,7 @@ std::string checkpoint_line(const program::Plan& plan,
   if (!checkpoints.resume.empty()) line += fmt::format("continues {}  ", checkpoints.resume);
   if (!checkpoints.init_from.empty()) line += fmt::format("weights of {}  ", checkpoints.init_from);
   if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
-    const runtime::HuggingFaceModel model(checkpoints.init_from);
+    const runtime::HuggingFaceModel model(checkpoints.init_from, checkpoints.assume);
     if (!model.beginning_anew().empty())
       line +=
           fmt::format("but {} begin anew: it has none  ", fmt::join(model.beginning_anew(), ", "));
@@ -128,7 +128,8 @@ std::string optimizer_change(const program::Plan& plan, const std::string& resum
 std::string import_lines(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
   const std::string& folder = checkpoints.init_from;
   if (folder.empty() || !runtime::is_hugging_face_folder(folder)) return "";
-  const models::ImportedModel imported = runtime::HuggingFaceModel(folder).config();
+  const models::ImportedModel imported =
+      runtime::HuggingFaceModel(folder, checkpoints.assume).config();
   std::string text = reports::import_text(imported);
   for (const auto& [field, theirs, ours] : models::differences(imported.spec, plan.model))
     if (models::is_training_choice(field))

@@ -70,7 +70,9 @@ void add_run_options(Command& command, RunOptions& options) {
       .is_path()
       .option("--init-from", options.init_from,
               "start a new run from the weights of a checkpoint or a Hugging Face model")
-      .is_path();
+      .is_path()
+      .option("--assume", options.train.checkpoints.assume,
+              "read that model's config.json as if it were of this model_type, as the plan did");
   command.group("Watching it (docs/watching.md)")
       .option("--log", options.log, "write a line of JSON per step to this file; --resume appends")
       .is_path()

@@ -87,10 +87,16 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
     start = run.step;
   }
   check_folder(options, start);
+  const bool imports = !options.init_from.empty() && is_hugging_face_folder(options.init_from);
+  if (!options.assume.empty() && !imports)
+    throw ConfigError(fmt::format(
+        "--assume {}: says how to read the config.json of a Hugging Face folder; give it with "
+        "--init-from and such a folder",
+        options.assume));
   if (options.init_from.empty()) return;
-  if (is_hugging_face_folder(options.init_from)) {
-    check_same_architecture(HuggingFaceModel(options.init_from).spec(), options.init_from,
-                            plan.model, TrainingChoices::MayDiffer);
+  if (imports) {
+    check_same_architecture(HuggingFaceModel(options.init_from, options.assume).spec(),
+                            options.init_from, plan.model, TrainingChoices::MayDiffer);
     return;
   }
   const Checkpoint checkpoint = open_checkpoint(options.init_from);
@@ -125,7 +131,7 @@ void RunCheckpoints::load_start() {
     companions_ = checkpoint.companions();
     saved_step_ = run_.step;
   } else if (is_hugging_face_folder(options_.init_from) && !options_.init_from.empty()) {
-    HuggingFaceModel model(options_.init_from);
+    HuggingFaceModel model(options_.init_from, options_.assume);
     trainer_.load(model, LoadedState::WeightsOnly);
     companions_ = model.companions();
   } else if (!options_.init_from.empty()) {

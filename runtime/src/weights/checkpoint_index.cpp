@@ -1,4 +1,5 @@
 // The index of a checkpoint as JSON.
+#include <algorithm>
 #include <utility>
 #include <xxhash.h>
 
@@ -96,6 +97,20 @@ std::string hash_without_itself(Json root) {
   return hex(content_hash(root.dump()));
 }
 
+std::string index_text(const Json& root) {
+  return root.dump(1) + "\n";
+}
+
+/// The hash is of what the text says. Its spaces and other spellings of the same value are covered
+/// by there being one text for it, which all versions have written.
+void require_as_written(const Json& root, std::string_view text, const std::string& file) {
+  const std::string written = index_text(root);
+  if (text == written) return;
+  const auto differing = std::ranges::mismatch(text, written).in1 - text.begin();
+  throw ConfigError(fmt::format("{}: byte {} is not as it was written: it is damaged or was edited",
+                                file, differing));
+}
+
 }  // namespace
 
 std::string data_hash(std::span<const std::byte> data) {
@@ -117,7 +132,7 @@ std::string to_json(const CheckpointIndex& index) {
                                    .manifest = index.manifest,
                                    .companions = index.companions});
   root["index_hash"] = hash_without_itself(root);
-  return root.dump(1) + "\n";
+  return index_text(root);
 }
 
 CheckpointIndex parse_index(std::string_view text, const std::string& file) {
@@ -133,6 +148,7 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
         fmt::format("{}: index_hash: {} does not match the file, which hashes to {}: "
                     "it is damaged or was edited",
                     file, parsed.index_hash, actual));
+  require_as_written(root, text, file);
   return {.run = std::move(parsed.run),
           .plan_hash = std::move(parsed.plan_hash),
           .plan_json = parsed.plan.value.dump(),

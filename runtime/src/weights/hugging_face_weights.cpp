@@ -58,35 +58,39 @@ Json read_config(const std::string& folder) {
   return parse_json(read_text(path), path);
 }
 
-/// Not all that can be planned can be read: there are models that do not run yet.
+/// Not every config that can be shown describes a model that runs.
 void require_named(const models::ImportedModel& config, const std::string& path) {
   const std::vector<std::string> known = hugging_face_families();
   if (std::ranges::find(known, config.model_type) == known.end())
     throw ConfigError(
-        fmt::format("{}: model_type '{}' can be planned, but its weights cannot be read, for it "
-                    "does not run yet; weights can be read of {}",
+        fmt::format("{}: model_type '{}' can be shown, but neither planned nor run yet, so its "
+                    "weights are not read; weights are read of {}",
                     path, config.model_type, fmt::join(known, ", ")));
 }
 
-void require_unquantized(const Json& config, const std::string& folder) {
+/// @param path  of the config.json that `config` is, or is part of
+void require_unquantized(const Json& config, const std::string& path) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || !found->is_object() || found->empty()) return;
   const auto method = found->find("quant_method");
   throw ConfigError(
-      fmt::format("{}/{}: quantization_config: weights quantized by {} cannot be read; convert "
+      fmt::format("{}: quantization_config: weights quantized by {} cannot be read; convert "
                   "them to bfloat16 and leave quantization_config out",
-                  folder, kConfig, method == found->end() ? "?" : method->dump()));
+                  path, method == found->end() ? "?" : method->dump()));
 }
 
 }  // namespace
 
-HuggingFaceModel::HuggingFaceModel(const std::string& folder) : folder_(folder) {
+HuggingFaceModel::HuggingFaceModel(const std::string& folder, const std::string& assume)
+    : folder_(folder), is_assumed_(!assume.empty()) {
+  const std::string path = folder + "/" + kConfig;
   const Json config = read_config(folder);
-  require_unquantized(config, folder);
-  config_ = models::import_hugging_face(config.dump(), folder + "/" + kConfig);
-  require_named(config_, folder + "/" + kConfig);
-  open_files();
+  config_ = models::import_hugging_face(config.dump(), path, assume);
   const Json& text = config_.is_text_tower ? config["text_config"] : config;
+  require_unquantized(config, path);
+  require_unquantized(text, path);
+  require_named(config_, path);
+  open_files();
   map_parts(text.value("rope_interleave", true));
   check_all_used();
 }
@@ -164,6 +168,7 @@ std::string HuggingFaceModel::dtype_names() const {
 std::map<std::string, std::string> HuggingFaceModel::companions() const {
   std::map<std::string, std::string> texts;
   for (const std::string_view name : kCompanions) {
+    if (is_assumed_ && name == kConfig) continue;
     const std::string path = folder_ + "/" + std::string(name);
     if (is_file(path)) texts[std::string(name)] = read_text(path);
   }

@@ -111,7 +111,7 @@ TEST_CASE("no byte of a checkpoint can change unseen", "[checkpoint]") {
       file.erase("hash");
   index.erase("index_hash");
   index["index_hash"] = hex(content_hash(index.dump()));
-  std::ofstream(step + "/index.json") << index.dump(1);
+  std::ofstream(step + "/index.json") << index.dump(1) << "\n";
   Checkpoint(step).verify();
 }
 

@@ -2,166 +2,21 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <map>
-#include <numeric>
 
-#include "core/hash.hpp"
 #include "core/json_fields.hpp"
 #include "runtime/temporary_folder.hpp"
 #include "runtime/weights/checkpoint.hpp"
+#include "runtime/weights/marked_model.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
 using Catch::Matchers::Contains;
-using Shape = std::vector<std::int64_t>;
-
-/// Every parameter of a model with a value that tells its name and place, exact in bf16.
-class MarkedModel final : public ParameterSource {
- public:
-  explicit MarkedModel(const models::ModelSpec& spec) {
-    for (const GlobalParameter& parameter : global_parameters(spec)) {
-      Entry& entry = entries_[parameter.name];
-      entry.shape = parameter.shape;
-      entry.values.resize(static_cast<std::size_t>(whole_box(parameter.shape).elements()));
-      std::uint64_t mark = content_hash(parameter.name);
-      for (float& value : entry.values) {
-        mark = mark * 6364136223846793005ULL + 1442695040888963407ULL;
-        value = static_cast<float>(static_cast<int>(mark >> 56) - 128) / 64.0F;
-      }
-    }
-  }
-
-  void read(const std::string& /*state*/, const std::string& parameter,
-            const TensorTarget& target) override {
-    const Entry& entry = entries_.at(parameter);
-    copy_overlap({.data = reinterpret_cast<const std::byte*>(entry.values.data()),
-                  .box = whole_box(entry.shape),
-                  .strides = dense_strides(entry.shape)},
-                 target);
-  }
-
-  float at(const std::string& parameter, const Shape& index) const {
-    const Entry& entry = entries_.at(parameter);
-    const Shape strides = dense_strides(entry.shape);
-    const auto place =
-        std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
-    return entry.values.at(static_cast<std::size_t>(place));
-  }
-
-  /// Every parameter read through `source` has our values.
-  void check_equals(ParameterSource& source) const {
-    for (const auto& [name, entry] : entries_) {
-      std::vector<float> read(entry.values.size(), NAN);
-      source.read("weights", name,
-                  {.data = read.data(),
-                   .box = whole_box(entry.shape),
-                   .strides = dense_strides(entry.shape)});
-      CAPTURE(name);
-      CHECK(read == entry.values);
-    }
-  }
-
- private:
-  struct Entry {
-    Shape shape;
-    std::vector<float> values;
-  };
-  std::map<std::string, Entry> entries_;
-};
-
-models::ModelSpec small(const std::string& family) {
-  static const std::map<std::string, std::string> kConfigs = {
-      {"llama", R"({"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
-         "vocab_size": 10, "max_position_embeddings": 16})"},
-      {"mistral", R"({"model_type": "mistral", "hidden_size": 8, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
-         "vocab_size": 10, "max_position_embeddings": 16, "sliding_window": 4})"},
-      {"qwen2", R"({"model_type": "qwen2", "hidden_size": 8, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
-         "vocab_size": 10, "tie_word_embeddings": true})"},
-      {"qwen3", R"({"model_type": "qwen3", "hidden_size": 8, "num_hidden_layers": 2, "head_dim": 4,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
-         "vocab_size": 10})"},
-      {"gpt2", R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 10,
-         "n_positions": 16})"},
-      {"gpt_oss", R"({"model_type": "gpt_oss", "hidden_size": 8, "num_hidden_layers": 2,
-         "head_dim": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6,
-         "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2,
-         "sliding_window": 4})"},
-      {"bert", R"({"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2,
-         "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 10, "num_labels": 3,
-         "max_position_embeddings": 16, "hidden_dropout_prob": 0.0,
-         "attention_probs_dropout_prob": 0.0})"},
-      {"gemma2", R"({"model_type": "gemma2", "hidden_size": 8, "num_hidden_layers": 3,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "head_dim": 4,
-         "vocab_size": 10, "query_pre_attn_scalar": 16, "sliding_window": 4})"},
-      {"gemma3_text", R"({"model_type": "gemma3_text", "hidden_size": 8, "num_hidden_layers": 3,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "head_dim": 4,
-         "vocab_size": 10, "query_pre_attn_scalar": 16, "sliding_window": 4,
-         "sliding_window_pattern": 3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
-      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
-         "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2})"},
-      {"qwen3_moe", R"({"model_type": "qwen3_moe", "hidden_size": 8, "num_hidden_layers": 3,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "head_dim": 4,
-         "vocab_size": 10, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
-         "mlp_only_layers": [1]})"},
-      {"deepseek_v3", R"({"model_type": "deepseek_v3", "hidden_size": 8, "num_hidden_layers": 3,
-         "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 10, "q_lora_rank": 6,
-         "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 2,
-         "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
-         "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1})"}};
-  return models::import_hugging_face(kConfigs.at(family), family).spec;
-}
-
-/// The value of a tensor of an exported folder.
-float value(const SafetensorsFile& file, const std::string& tensor, const Shape& index) {
-  const SafeTensor& data = file.at(tensor);
-  const Shape strides = dense_strides(data.shape);
-  const auto place =
-      std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
-  float result = NAN;
-  std::memcpy(&result, data.data.data() + place * 4, sizeof result);
-  return result;
-}
-
-std::vector<std::string> names(const SafetensorsFile& file) {
-  std::vector<std::string> all;
-  for (const auto& [name, tensor] : file.tensors()) all.push_back(name);
-  return all;
-}
+using test::MarkedModel, test::names, test::Shape, test::small, test::value;
 
 }  // namespace
-
-TEST_CASE("every family comes back through its own names, in any dtype and any shards",
-          "[runtime][hugging_face]") {
-  for (const std::string& family : hugging_face_families())
-    for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
-      for (const std::int64_t shard : {std::int64_t{1} << 30, std::int64_t{700}}) {
-        const test::TemporaryFolder folder;
-        const models::ModelSpec spec = small(family);
-        MarkedModel model(spec);
-        CAPTURE(family, name_of(dtype), shard);
-        const std::string out = folder.path() + "/out";
-        const ExportedModel written =
-            export_hugging_face(model, spec, {{"tokenizer.json", "{\"version\": 1}"}},
-                                {.folder = out, .dtype = dtype, .max_shard_bytes = shard});
-        CHECK(written.model_type == family);
-        HuggingFaceModel back(out);
-        check_same_architecture(back.spec(), out, spec);
-        CHECK((back.num_files() > 1) == (shard == 700));
-        CHECK(back.num_tensors() == written.tensors);
-        CHECK(back.companions().at("tokenizer.json") == "{\"version\": 1}");
-        model.check_equals(back);
-        CHECK_FALSE(std::filesystem::exists(out + ".tmp"));
-      }
-}
 
 TEST_CASE("a llama's tensors are those of its modeling file", "[runtime][hugging_face]") {
   const test::TemporaryFolder folder;
@@ -214,119 +69,6 @@ TEST_CASE("a Gemma 2's norms are stored less one", "[runtime][hugging_face]") {
         model.at("layers.0.pre_feedforward_layernorm.weight", {2}) - 1);
   CHECK(value(file, layer + "mlp.up_proj.weight", {2, 1}) ==
         model.at("layers.0.mlp.gate_up_proj.weight", {14, 1}));
-}
-
-// transformers, modeling_gemma3.py: Gemma3RMSNorm, of heads too, multiplies by 1 + weight.
-TEST_CASE("a Gemma 3's norms, of heads too, are stored less one", "[runtime][hugging_face]") {
-  const test::TemporaryFolder folder;
-  models::ModelSpec spec = small("gemma3_text");
-  spec.num_layers = 1;
-  spec.layer_pattern = {models::LayerAttention::Sliding};
-  MarkedModel model(spec);
-  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
-  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
-  const std::string layer = "model.layers.0.";
-  CHECK(names(file) == std::vector<std::string>{
-                           "model.embed_tokens.weight", layer + "input_layernorm.weight",
-                           layer + "mlp.down_proj.weight", layer + "mlp.gate_proj.weight",
-                           layer + "mlp.up_proj.weight", layer + "post_attention_layernorm.weight",
-                           layer + "post_feedforward_layernorm.weight",
-                           layer + "pre_feedforward_layernorm.weight",
-                           layer + "self_attn.k_norm.weight", layer + "self_attn.k_proj.weight",
-                           layer + "self_attn.o_proj.weight", layer + "self_attn.q_norm.weight",
-                           layer + "self_attn.q_proj.weight", layer + "self_attn.v_proj.weight",
-                           "model.norm.weight"});
-  CHECK(file.at(layer + "self_attn.k_norm.weight").shape == Shape{4});
-  for (const char* norm : {"self_attn.q_norm.weight", "self_attn.k_norm.weight",
-                           "post_attention_layernorm.weight", "input_layernorm.weight"})
-    CHECK(value(file, layer + norm, {2}) == model.at(std::string("layers.0.") + norm, {2}) - 1);
-  const Json config = Json::parse(read_text(folder.path() + "/out/config.json"));
-  CHECK(config["architectures"] == Json{"Gemma3ForCausalLM"});
-  CHECK(config["model_type"] == "gemma3_text");
-}
-
-namespace {
-
-/// As a multimodal Gemma 3 is published: the language model's tensors under a prefix, those of a
-/// vision tower and a projector beside them, and a config of all.
-void make_multimodal(const std::string& text_folder, const std::string& folder,
-                     const std::function<std::string(const std::string&)>& name_of,
-                     const std::string& beside) {
-  std::filesystem::create_directories(folder);
-  const SafetensorsFile text(text_folder + "/model.safetensors");
-  const std::vector<float> zeros(6, 0.0F);
-  std::vector<SafeTensorSpec> specs;
-  std::vector<std::vector<std::byte>> contents;
-  const auto add = [&](const std::string& name, const Shape& shape,
-                       std::span<const std::byte> data) {
-    specs.push_back({.name = name, .dtype = DType::F32, .shape = shape});
-    contents.emplace_back(data.begin(), data.end());
-  };
-  for (const auto& [name, tensor] : text.tensors())
-    add(name_of(name), tensor.shape, {tensor.data.data(), tensor.data.size()});
-  for (const char* name : {"vision_tower.vision_model.embeddings.patch_embedding.weight",
-                           "multi_modal_projector.mm_input_projection_weight"})
-    add(beside + name, {2, 3}, std::as_bytes(std::span(zeros)));
-  SafetensorsWriter writer(folder + "/model.safetensors", specs, {{"format", "pt"}});
-  for (const std::vector<std::byte>& content : contents) writer.append(content);
-  writer.finish();
-  Json config{{"architectures", {"Gemma3ForConditionalGeneration"}},
-              {"model_type", "gemma3"},
-              {"vision_config", {{"hidden_size", 2}, {"model_type", "siglip_vision_model"}}},
-              {"text_config", Json::parse(read_text(text_folder + "/config.json"))}};
-  write_durably(folder + "/config.json", config.dump());
-}
-
-}  // namespace
-
-// Gemma3ForConditionalGeneration: "language_model.model.layers..." in published files, and since
-// transformers 4.52 "model.language_model.layers..." in its state.
-TEST_CASE("a multimodal Gemma 3 gives its language model", "[runtime][hugging_face]") {
-  const test::TemporaryFolder folder;
-  const models::ModelSpec spec = small("gemma3_text");
-  MarkedModel model(spec);
-  const std::string text = folder.path() + "/text";
-  export_hugging_face(model, spec, {}, {.folder = text});
-  const auto older = [](const std::string& name) { return "language_model." + name; };
-  const auto newer = [](const std::string& name) {
-    return "model.language_model." + name.substr(std::string("model.").size());
-  };
-  make_multimodal(text, folder.path() + "/older", older, "");
-  make_multimodal(text, folder.path() + "/newer", newer, "model.");
-  for (const std::string layout : {"/older", "/newer"}) {
-    HuggingFaceModel multimodal(folder.path() + layout);
-    CHECK(multimodal.model_type() == "gemma3_text");
-    CHECK(multimodal.ignored().size() == 2);
-    check_same_architecture(multimodal.spec(), layout, spec);
-    model.check_equals(multimodal);
-    // What goes back is the language model, with a config of its own.
-    const std::string back = folder.path() + layout + "-back";
-    CHECK(export_hugging_face(multimodal, spec, multimodal.companions(), {.folder = back})
-              .model_type == "gemma3_text");
-    HuggingFaceModel again(back);
-    CHECK(again.ignored().empty());
-    model.check_equals(again);
-  }
-}
-
-TEST_CASE("weights of all model types that run can be read; others say that they do not",
-          "[runtime][hugging_face]") {
-  const std::vector<std::string> readable = hugging_face_families();
-  for (const std::string& type : models::hugging_face_model_types()) {
-    CAPTURE(type);
-    const bool is_alias = type == "gemma3";
-    const bool runs = type != "qwen3_next";  // linear attention
-    CHECK((is_alias || !runs || std::ranges::find(readable, type) != readable.end()));
-  }
-  const test::TemporaryFolder folder;
-  Json config = Json::parse(R"({"model_type": "qwen3_next", "hidden_size": 8,
-      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-      "intermediate_size": 12, "vocab_size": 10})");
-  write_durably(folder.path() + "/config.json", config.dump());
-  CHECK_THROWS_WITH(HuggingFaceModel(folder.path()),
-                    Contains("config.json: model_type 'qwen3_next' can be planned, but its weights "
-                             "cannot be read") &&
-                        Contains("gemma3_text"));
 }
 
 TEST_CASE("a BERT's tensors are those of its modeling file", "[runtime][hugging_face]") {

@@ -13,6 +13,7 @@ struct CheckpointOptions {
   std::string resume;  // a checkpoint to continue; "" = none
   std::string
       init_from;  // a checkpoint or a Hugging Face folder whose weights a new run starts from
+  std::string assume;  // model_type to read that folder's config.json as; "" = its own
   /// Asked on every rank after each step; the run ends after a step in which any rank said yes.
   std::function<bool()> stop_requested;
 };

@@ -21,9 +21,10 @@ class SafetensorsFile;
 /// A folder as `from_pretrained` reads it, open: weights are mapped, never loaded as a whole.
 class HuggingFaceModel final : public ParameterSource {
  public:
+  /// @param assume  model_type to read its config.json as when its own is not known; "" = none
   /// @throws ConfigError naming the file and the tensor that is missing, has another shape or that
   /// the model has no place for
-  explicit HuggingFaceModel(const std::string& folder);
+  explicit HuggingFaceModel(const std::string& folder, const std::string& assume = "");
   ~HuggingFaceModel() override;
 
   const std::string& folder() const { return folder_; }
@@ -39,7 +40,8 @@ class HuggingFaceModel final : public ParameterSource {
   /// Parameters that the folder lacks and may lack.
   const std::vector<std::string>& beginning_anew() const { return beginning_anew_; }
   bool begins_anew(const std::string& parameter) const override;
-  /// Contents of config.json and of the tokenizer's files, by name.
+  /// Contents of config.json and of the tokenizer's files, by name. A config.json that was read as
+  /// another model_type stays behind: what is exported has one of that type.
   std::map<std::string, std::string> companions() const;
 
   void read(const std::string& state, const std::string& parameter,
@@ -51,6 +53,7 @@ class HuggingFaceModel final : public ParameterSource {
   void check_all_used();
 
   std::string folder_;
+  bool is_assumed_;
   models::ImportedModel config_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, const SafeTensor*> tensors_;           // without the optional prefix
