@@ -101,7 +101,16 @@ void add_layer_types(const ModelSpec& spec, Json& config) {
 void add_switched_window(const ModelSpec& spec, Json& config) {
   config["use_sliding_window"] = spec.window > 0;
   add_window(spec, config);
-  if (spec.window > 0) add_layer_types(spec, config);
+}
+
+/// Qwen 2 and 3: layers slide from max_window_layers on, or as layer_types says.
+void add_window_of_some_layers(const ModelSpec& spec, Json& config) {
+  add_switched_window(spec, config);
+  int first = 0;
+  if (spec.window > 0)
+    while (attention_of_layer(spec, first) == LayerAttention::Full) ++first;
+  config["max_window_layers"] = first;
+  if (first > 0) add_layer_types(spec, config);
 }
 
 /// For the model types that have a balance loss; `balance_loss` in hf_common.cpp says why it is
@@ -126,15 +135,13 @@ Json mistral_config(const ModelSpec& spec) {
 
 Json qwen2_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Qwen2ForCausalLM");
-  add_switched_window(spec, config);
-  config["max_window_layers"] = 0;
+  add_window_of_some_layers(spec, config);
   return config;
 }
 
 Json qwen3_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Qwen3ForCausalLM");
-  add_switched_window(spec, config);
-  config["max_window_layers"] = 0;
+  add_window_of_some_layers(spec, config);
   config["attention_bias"] = spec.qkv_bias;
   return config;
 }
@@ -179,24 +186,6 @@ Json gpt_oss_config(const ModelSpec& spec) {
   return config;
 }
 
-int first_moe_layer(const MoeSpec& moe) {
-  int layer = 0;
-  while (std::ranges::binary_search(moe.dense_layers, layer)) ++layer;
-  return layer;
-}
-
-/// Every how many layers one has experts, from the first that has; 1 if they follow no such rule.
-int moe_layer_step(const MoeSpec& moe, int num_layers) {
-  const auto follows = [&](int step) {
-    for (int layer = first_moe_layer(moe); layer < num_layers; ++layer)
-      if (std::ranges::binary_search(moe.dense_layers, layer) != (layer % step != 0)) return false;
-    return true;
-  };
-  for (int step = 1; step <= num_layers; ++step)
-    if (follows(step)) return step;
-  return 1;
-}
-
 Json deepseek_v3_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "DeepseekV3ForCausalLM");
   if (!spec.moe || !spec.mla) return config;
@@ -213,8 +202,8 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   config["num_experts_per_tok"] = moe.top_k;
   config["moe_intermediate_size"] = moe.expert_ffn_size;
   config["n_shared_experts"] = moe.shared_expert_ffn_size / std::max(1, moe.expert_ffn_size);
-  config["first_k_dense_replace"] = first_moe_layer(moe);
-  config["moe_layer_freq"] = moe_layer_step(moe, spec.num_layers);
+  config["first_k_dense_replace"] = moe.dense_layers.size();
+  config["moe_layer_freq"] = 1;  // transformers' class does not read another one
   config["scoring_func"] = moe.router.score == RouterScore::Sigmoid ? "sigmoid" : "softmax";
   config["topk_method"] = moe.router.correction_bias  ? "noaux_tc"
                           : moe.router.num_groups > 1 ? "group_limited_greedy"

@@ -82,10 +82,12 @@ void require_unquantized(const Json& config, const std::string& path) {
 }  // namespace
 
 HuggingFaceModel::HuggingFaceModel(const std::string& folder, const std::string& assume)
-    : folder_(folder), is_assumed_(!assume.empty()) {
+    : folder_(folder) {
   const std::string path = folder + "/" + kConfig;
   const Json config = read_config(folder);
   config_ = models::import_hugging_face(config.dump(), path, assume);
+  const auto own_type = config.find("model_type");
+  is_assumed_ = !assume.empty() && (own_type == config.end() || *own_type != assume);
   const Json& text = config_.is_text_tower ? config["text_config"] : config;
   require_unquantized(config, path);
   require_unquantized(text, path);

@@ -41,7 +41,7 @@ class HuggingFaceModel final : public ParameterSource {
   const std::vector<std::string>& beginning_anew() const { return beginning_anew_; }
   bool begins_anew(const std::string& parameter) const override;
   /// Contents of config.json and of the tokenizer's files, by name. A config.json that was read as
-  /// another model_type stays behind: what is exported has one of that type.
+  /// another model_type stays behind: what is exported has one of its own.
   std::map<std::string, std::string> companions() const;
 
   void read(const std::string& state, const std::string& parameter,
@@ -53,7 +53,7 @@ class HuggingFaceModel final : public ParameterSource {
   void check_all_used();
 
   std::string folder_;
-  bool is_assumed_;
+  bool is_assumed_ = false;
   models::ImportedModel config_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, const SafeTensor*> tensors_;           // without the optional prefix
