@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "certificate/file_number.hpp"
+#include "core/coordinates.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/limits.hpp"
@@ -29,16 +30,6 @@ double global_norm(const NamedTensors& tensors) {
 /// A file holds no infinity: what is not a number differs by more than any tolerance.
 double bounded(double difference) {
   return std::isfinite(difference) ? std::min(difference, limits::kMagnitude) : limits::kMagnitude;
-}
-
-std::vector<std::int64_t> place_of(std::size_t element, const std::vector<std::int64_t>& shape) {
-  std::vector<std::int64_t> place(shape.size());
-  auto rest = static_cast<std::int64_t>(element);
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    place[i] = rest % shape[i];
-    rest /= shape[i];
-  }
-  return place;
 }
 
 bool is_few(const WholeTensor& tensor) {
@@ -88,7 +79,7 @@ Compared compared_tensor(std::string what, const std::string& name, const WholeT
                     .tolerance = tolerance + allowance / size};
   if (difference.empty()) return compared;
   const std::size_t worst = worst_element(tensor.values, expected.values);
-  compared.where = place_of(worst, expected.shape);
+  compared.where = coordinates_of(static_cast<std::int64_t>(worst), expected.shape);
   compared.value = file_number(tensor.values[worst]);
   compared.expected = file_number(expected.values[worst]);
   return compared;
@@ -165,11 +156,17 @@ class Comparison {
     const double expected = alone_.steps[at(step)].*figure;
     double amplified = 0;
     if (exact_ != nullptr)
-      amplified =
-          tolerance_.of_rounding *
-          compared_number(what, step, expected, exact_->steps[at(step)].*figure, 0).difference;
+      amplified = allowed_by(
+          compared_number(what, step, expected, exact_->steps[at(step)].*figure, 0).difference);
     compared_.push_back(compared_number(what, step, run_.steps[at(step)].*figure, expected,
                                         std::max(tolerance, amplified)));
+  }
+
+  /// @param rounding  what rounding alone does to a figure of one rank
+  double allowed_by(double rounding) const {
+    constexpr double kMost = 0.7;  // a gradient without the part of one of two replicas: 1/sqrt(2)
+    if (rounding >= limits::kMagnitude) return 0;  // one rank's is no number
+    return std::min(tolerance_.of_rounding * rounding, kMost);
   }
 
   /// What the norm of a tensor's difference is divided by at least. Few numbers are what
@@ -202,7 +199,8 @@ class Comparison {
           compared_tensor("", name, tensor, exact.at(name), least_norm(name, alone, global), 0, 0)
               .difference;
       rounding[name] = difference;
-      if (!is_few(tensor)) of_many = std::max(of_many, difference);
+      if (!is_few(tensor) && difference < limits::kMagnitude)
+        of_many = std::max(of_many, difference);
     }
     for (auto& [name, difference] : rounding)
       if (is_few(alone.at(name))) difference = std::max(difference, of_many);
@@ -213,9 +211,8 @@ class Comparison {
   /// @param weights  that the tensors were subtracted from, each step rounded to fp32; or none
   void compare_tensors(const char* what, const NamedTensors& own, const NamedTensors& expected,
                        const NamedTensors& exact, double tolerance, const NamedTensors& weights) {
-    constexpr double kRootMeanSquare = 0.4;
     const double roundoff =
-        2 * std::sqrt(2.0 * num_steps()) * kRootMeanSquare * unit_roundoff(DType::F32);
+        2 * std::sqrt(2.0 * num_steps()) * kRoundingError * unit_roundoff(DType::F32);
     const std::map<std::string, double> rounding = rounding_of(expected, exact);
     const double global = global_norm(expected);
     for (const auto& [name, tensor] : expected) {
@@ -223,9 +220,8 @@ class Comparison {
       const auto rounded = rounding.find(name);
       const double allowance =
           weight == weights.end() ? 0 : roundoff * norm_of(weight->second.values);
-      const double allowed = rounded == rounding.end()
-                                 ? tolerance
-                                 : std::max(tolerance, tolerance_.of_rounding * rounded->second);
+      const double allowed =
+          rounded == rounding.end() ? tolerance : std::max(tolerance, allowed_by(rounded->second));
       compared_.push_back(compared_tensor(what, name, own.at(name), tensor,
                                           least_norm(name, expected, global), allowed, allowance));
     }

@@ -14,6 +14,9 @@ ProgramProof prove_programs(const Plan& plan) {
   } catch (const ConfigError& too_long) {
     proof.left_out = too_long.what();
     return proof;
+  } catch (const InvariantError& unsound) {
+    proof.errors = {unsound.what()};
+    return proof;
   }
   for (const Program& program : programs)
     proof.operations += static_cast<std::int64_t>(program.instances.size());

@@ -13,7 +13,6 @@
 namespace meshplan::program {
 namespace {
 
-constexpr double kRootMeanSquare = 0.4;  // of a rounding error, in units of the roundoff
 constexpr double kMargin = 2;
 /// Weights after a step differ by what their gradients did, and the next gradients by what the
 /// weights do: a step at most doubles what it was given.
@@ -85,7 +84,7 @@ Tolerance exact_tolerance(const Plan& twin) {
   const double tensors = rounded_in_both(twin);
   const auto length = static_cast<double>(longest_reduction(twin));
   const double relative =
-      kMargin * std::sqrt(tensors * length) * kRootMeanSquare * unit_roundoff(DType::F32);
+      kMargin * std::sqrt(tensors * length) * kRoundingError * unit_roundoff(DType::F32);
   return {.relative = relative,
           .loss = relative,
           .floor = kFloorInExact,
@@ -93,7 +92,7 @@ Tolerance exact_tolerance(const Plan& twin) {
           .derivation = fmt::format(
               "fp32: {:g} sqrt(N n) {:g} u = {:.2g}, with u = 2^-24, N = {:g} tensors that the two "
               "runs round between the loss and the first layer, sums of at most n = {:g} numbers",
-              kMargin, kRootMeanSquare, relative, tensors, length)};
+              kMargin, kRoundingError, relative, tensors, length)};
 }
 
 }  // namespace
@@ -115,12 +114,11 @@ double rounded_tensors(const Plan& plan) {
 }
 
 double half_tolerance(const Plan& plan) {
-  return std::sqrt(rounded_in_both(plan)) * kRootMeanSquare *
-         unit_roundoff(plan.workload.precision);
+  return std::sqrt(rounded_in_both(plan)) * kRoundingError * unit_roundoff(plan.workload.precision);
 }
 
 double float8_tolerance(const Plan& plan) {
-  return std::sqrt(rounded_in_both(plan)) * kRootMeanSquare * 0x1p-4;
+  return std::sqrt(rounded_in_both(plan)) * kRoundingError * 0x1p-4;
 }
 
 double Tolerance::grown(double first, int step) const {
@@ -142,7 +140,7 @@ Tolerance tolerance_of(const Plan& twin) {
       .derivation = fmt::format(
           "{}: sqrt(N) {:g} u = {:.2g} of the N = {:g} tensors that the two runs round apart, or "
           "2 sqrt(2) times what one rank differs from one in fp32",
-          precision_name(twin.workload), kRootMeanSquare, relative, rounded_in_both(twin))};
+          precision_name(twin.workload), kRoundingError, relative, rounded_in_both(twin))};
 }
 
 }  // namespace meshplan::program

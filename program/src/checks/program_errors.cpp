@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "checks/provenance.hpp"
+#include "checks/races.hpp"
 #include "core/index.hpp"
 #include "program/cost/cost.hpp"
 #include "program/memory/address.hpp"
@@ -226,6 +227,7 @@ std::vector<std::string> program_errors(const std::vector<Program>& programs) {
     check_footprints(program, errors);
     if (!errors.empty()) continue;
     if (const auto error = provenance_error(program)) errors.push_back(*error);
+    if (const auto error = race_error(program)) errors.push_back(*error);
   }
   if (training) {
     const auto broken = schedule_errors(schedule, programs.front().plan.num_microbatches());

@@ -1,12 +1,12 @@
 #include "checks/provenance.hpp"
 
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 #include <vector>
 
 #include "checks/dataflow.hpp"
 #include "checks/last_writers.hpp"
+#include "checks/order.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "memory/layer_block.hpp"
@@ -17,48 +17,12 @@
 namespace meshplan::program {
 namespace {
 
-/// What each instance knows to be done when it starts: the last instance of each lane.
-class Order {
- public:
-  explicit Order(const Program& program) : program_(program) {
-    std::array<int, kNumLanes> last{};
-    last.fill(kNone);
-    for (std::size_t i = 0; i < program.instances.size(); ++i) {
-      Known known{};
-      known.fill(kNone);
-      const auto learn = [&](int instance) {
-        for (std::size_t lane = 0; lane < kNumLanes; ++lane)
-          known[lane] = std::max(known[lane], known_[at(instance)][lane]);
-        known[lane_of(instance)] = std::max(known[lane_of(instance)], instance);
-      };
-      const std::size_t own = lane_of(static_cast<int>(i));
-      if (last[own] != kNone) learn(last[own]);
-      for (const int wait : waits_of(program, program.instances[i])) learn(wait);
-      known_.push_back(known);
-      last[own] = static_cast<int>(i);
-    }
-  }
-  bool is_before(int earlier, int later) const {
-    return earlier == later || known_[at(later)][lane_of(earlier)] >= earlier;
-  }
-
- private:
-  static constexpr int kNone = -1;
-  using Known = std::array<int, kNumLanes>;
-
-  std::size_t lane_of(int instance) const {
-    return static_cast<std::size_t>(operation_of(program_, program_.instances[at(instance)]).lane);
-  }
-
-  const Program& program_;
-  std::vector<Known> known_;
-};
-
 /// What hands a layer its input, or the gradient of its output.
 struct Source {
   std::optional<int> layer;  // absent: it is received from another stage
   Maker maker;
-  int chunk = 0;  // that receives it
+  int chunk = 0;                // that receives it
+  bool is_activations = false;  // that are received, or gradients
 };
 
 class Player {
@@ -99,11 +63,18 @@ class Player {
     } else if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
       play_peer(operation, *peer);
     } else if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) {
-      if (flat->bucket && sums_gradients(*flat)) check_complete(*flat);
+      if (flat->bucket) play_flat(*flat);
       play_writes();
     } else {
       play_step(std::get<StepOp>(operation.work));
     }
+  }
+
+  void play_flat(const FlatCollectiveOp& flat) {
+    if (sums_gradients(flat)) check_complete(flat);
+    const bool of_weights =
+        flat.region == Region::GatheredWeights || flat.region == Region::ResidentWeights;
+    if (of_weights && program_.plan.offload_parameters) expect_fetched(flat);
   }
 
   void play_writes() {
@@ -118,6 +89,7 @@ class Player {
       return writers_.copy(fetch ? copy.on_host : copy.on_device,
                            fetch ? copy.on_device : copy.on_host);
     }
+    if (step.work == StepWork::AccumulateGradients) check_accumulation(step);
     play_writes();
     if (step.work != StepWork::CompressGradients) return;
     for (const Address& read : footprint(program_, now()).reads)  // the bucket may be filled anew
@@ -181,7 +153,7 @@ class Player {
     if (layer > chunk.first_layer) return output_of(layer - 1);
     if (const auto before = chunk_before(program_, own))
       return output_of(program_.chunks[at(*before)].end_layer - 1);
-    return {.chunk = own};
+    return {.chunk = own, .is_activations = true};
   }
   Source output_of(int layer) const {
     const std::optional<Maker>& maker = flow_of(layer).output;
@@ -233,6 +205,16 @@ class Player {
     });
   }
 
+  /// What a rank owns of a bucket has come from the host to where it is gathered.
+  void expect_fetched(const FlatCollectiveOp& flat) {
+    const Read read{operation_of(program_, now()).name, "the rank's part of the weights",
+                    flat_places(program_, now(), flat, {}).part};
+    expect_if(read, [&](const Writer& writer) {
+      const auto* step = work_of<StepOp>(writer);
+      return step != nullptr && step->work == StepWork::FetchWeights && step->bucket == flat.bucket;
+    });
+  }
+
   bool is_layer_gradient(const std::optional<Writer>& writer) const {
     return writer && writer->operation.has_value();
   }
@@ -253,6 +235,27 @@ class Player {
            flat.collective.group != Group::KvCopies;
   }
 
+  /// What is added of a micro-batch was summed over its ranks in this task; the first one of a step
+  /// overwrites.
+  void check_accumulation(const StepOp& step) {
+    const Footprint touched = footprint(program_, now());
+    for (const Address& address : touched.reads)
+      expect_if(
+          {operation_of(program_, now()).name, "the sum of a micro-batch's gradients", address},
+          [&](const Writer& writer) {
+            const auto* flat = work_of<FlatCollectiveOp>(writer);
+            return flat != nullptr && flat->bucket == step.bucket &&
+                   program_.instances[at(writer.instance)].task == now().task;
+          });
+    for (const Address& address : touched.writes)
+      writers_.each(address, [&](const std::optional<Writer>& writer) {
+        if (now().accumulate == writer.has_value() || error_) return;
+        error_ = fmt::format("{} {} gradients of other micro-batches",
+                             reader(operation_of(program_, now()).name),
+                             now().accumulate ? "adds to no" : "writes over");
+      });
+  }
+
   /// All trained parameters of the bucket have been written; streamed ones in this task.
   void check_complete(const FlatCollectiveOp& flat) {
     const Bucket& bucket = program_.buckets[at(*flat.bucket)];
@@ -266,6 +269,8 @@ class Player {
       own.bytes = parameter.elements() * size;
       const Read read{operation_of(program_, now()).name, parameter.name + ".grad", own};
       expect_if(read, [&](const Writer& writer) {
+        const auto* sum = work_of<FlatCollectiveOp>(writer);
+        if (sum != nullptr && sum->collective.group == flat.collective.group) return false;
         const bool streamed = flat.region == Region::UnreducedBuckets;
         return !streamed || program_.instances[at(writer.instance)].task == now().task;
       });
@@ -286,7 +291,8 @@ class Player {
       return instance.layer == source.layer && writer.operation == source.maker.operation &&
              instance.operation.backward == source.maker.backward;
     const auto* peer = work_of<PeerOp>(writer);
-    return peer != nullptr && !peer->send && instance.chunk == source.chunk;
+    return peer != nullptr && !peer->send && instance.chunk == source.chunk &&
+           carries_activations(operation_of(program_, instance).lane) == source.is_activations;
   }
 
   void expect(const Read& read, const Source& source, std::optional<int> microbatch) {

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/coordinates.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/shard_layout.hpp"
 
@@ -316,12 +317,8 @@ std::size_t CopyComparison::parameter_of(std::size_t element) const {
 
 std::vector<std::int64_t> CopyComparison::place_of(std::size_t element) const {
   const std::size_t parameter = parameter_of(element);
-  const std::vector<std::int64_t>& shape = parameters_[parameter].global_shape;
-  std::vector<std::int64_t> place(shape.size());
-  auto rest = static_cast<std::int64_t>(element - begins_[parameter]);
-  for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
-    place[axis] = rest % shape[axis];
-  return place;
+  return coordinates_of(static_cast<std::int64_t>(element - begins_[parameter]),
+                        parameters_[parameter].global_shape);
 }
 
 }  // namespace meshplan::runtime

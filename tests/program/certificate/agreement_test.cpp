@@ -106,6 +106,31 @@ TEST_CASE("few numbers of a bias are measured by its weight", "[certificate]") {
   CHECK(differ(1e-3 + 6e-6) == std::set<std::string>{"head.bias", "norm.weight"});
 }
 
+TEST_CASE("rounding that leaves no number allows nothing, and no rounding allows all",
+          "[certificate]") {
+  Tolerance tolerance = kTolerance;
+  tolerance.of_rounding = 2.83;
+  const auto differ = [&](const TwinRun& run, const TwinRun& alone, const TwinRun& exact) {
+    std::set<std::string> names;
+    for (const Compared& one : compare(run, alone, tolerance, &exact))
+      if (!one.agrees()) names.insert(one.what + " " + one.name);
+    return names;
+  };
+  // One rank overflows, and so do many.
+  TwinRun alone = some_run();
+  alone.gradients["many"] = {.shape = {64}, .values = std::vector<double>(64, 1)};
+  const TwinRun exact = alone;
+  alone.gradients.at("many").values[7] = std::numeric_limits<double>::infinity();
+  alone.steps[1].loss = kNoNumber;
+  CHECK(differ(alone, alone, exact) == std::set<std::string>{"gradient many", "loss step 2"});
+  // Rounding turns a gradient around: leaving it out still is a difference.
+  TwinRun rounded = some_run();
+  rounded.gradients.at("a").values = {-1, 2, -3, -4};
+  TwinRun without = rounded;
+  without.gradients.at("a").values = {0, 0, 0, 0};
+  CHECK(differ(without, rounded, some_run()) == std::set<std::string>{"gradient a"});
+}
+
 TEST_CASE("numbers that no file can hold do not make a certificate unreadable", "[certificate]") {
   TwinRun run = some_run();
   run.gradients.at("a").values = {3e-31, -1e-40, 1e35, 4};

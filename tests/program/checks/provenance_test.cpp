@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "checks/races.hpp"
 #include "core/index.hpp"
 #include "lower/link.hpp"
 #include "program/inspect.hpp"
@@ -222,6 +223,105 @@ TEST_CASE("What comes back from the host is what went there", "[program][provena
   std::swap(program.instances[fetches[0]].staged_slot, program.instances[fetches[1]].staged_slot);
   link(program);
   CHECK(provenance_error(program).has_value());
+}
+
+TEST_CASE("Copies to and from the host that are not waited for are reported",
+          "[program][provenance]") {
+  const Program whole = lower(offloaded_plan(), 0);
+  CHECK(race_error(whole) == std::nullopt);
+  int waits = 0;
+  for (std::size_t i = 0; i < whole.instances.size(); ++i) {
+    const Lane lane = operation_of(whole, whole.instances[i]).lane;
+    const auto is_copy = [&](int other) {
+      const Lane its = operation_of(whole, whole.instances[at(other)]).lane;
+      return its == Lane::FromHost || its == Lane::ToHost;
+    };
+    const bool copies = lane == Lane::FromHost || lane == Lane::ToHost;
+    if (!copies && std::ranges::none_of(waits_of(whole, whole.instances[i]), is_copy)) continue;
+    if (whole.instances[i].num_waits == 0) continue;
+    Program hasty = whole;
+    hasty.instances[i].num_waits = 0;
+    INFO(text_of(whole, whole.instances[i]));
+    CHECK(race_error(hasty).has_value());
+    ++waits;
+  }
+  CHECK(waits > 8);
+}
+
+TEST_CASE("Weights that did not come from the host before they are gathered are reported",
+          "[program][provenance]") {
+  Plan plan = zero_plan(3);
+  plan.offload_optimizer = plan.offload_parameters = true;
+  Program program = lower(plan, 0);
+  CHECK(provenance_error(program) == std::nullopt);
+  erase_first(program, [](const OperationInstance&, const Operation& operation) {
+    const auto* step = std::get_if<StepOp>(&operation.work);
+    return step != nullptr && step->work == StepWork::FetchWeights;
+  });
+  expect_error(program, "weights");
+}
+
+TEST_CASE("Gradients of a micro-batch that are added wrongly are reported",
+          "[program][provenance]") {
+  const auto is_addition = [](const Operation& operation) {
+    const auto* step = std::get_if<StepOp>(&operation.work);
+    return step != nullptr && step->work == StepWork::AccumulateGradients;
+  };
+  const Program whole = lower(zero_plan(2), 0);
+  CHECK(provenance_error(whole) == std::nullopt);
+  std::vector<std::size_t> additions;
+  for (std::size_t i = 0; i < whole.instances.size(); ++i)
+    if (is_addition(operation_of(whole, whole.instances[i]))) additions.push_back(i);
+  REQUIRE(additions.size() > 4);
+  SECTION("not summed over the ranks") {
+    Program program = whole;
+    erase_first(program, [](const OperationInstance&, const Operation& operation) {
+      const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work);
+      return flat != nullptr && flat->region == Region::UnreducedBuckets;
+    });
+    expect_error(program, "the sum of a micro-batch's gradients");
+  }
+  SECTION("of another unit") {
+    Program program = whole;
+    const std::size_t other = additions[1];
+    program.instances[additions[0]].gradient_slot = 1 - program.instances[other].gradient_slot;
+    program.instances[other].gradient_slot = 1 - program.instances[other].gradient_slot;
+    link(program);
+    CHECK(provenance_error(program).has_value());
+  }
+  SECTION("over those of another micro-batch") {
+    Program program = whole;
+    program.instances[additions.back()].accumulate = false;
+    expect_error(program, "writes over gradients of other micro-batches");
+  }
+  SECTION("to nothing") {
+    Program program = whole;
+    program.instances[additions.front()].accumulate = true;
+    expect_error(program, "adds to no gradients of other micro-batches");
+  }
+}
+
+TEST_CASE("Gradients that are summed twice are reported", "[program][provenance]") {
+  Program program = lower(make_plan(llama_style(), {.dp = 2}, 2), 0);
+  const auto sums = test::instances_named(program, "gradients[");
+  const OperationInstance first = program.instances[sums.front()];
+  program.instances.insert(program.instances.begin() + static_cast<std::ptrdiff_t>(sums.front()),
+                           first);
+  link(program);
+  expect_error(program, "grad");
+}
+
+TEST_CASE("A gradient that arrives where an activation lies is reported", "[program][provenance]") {
+  Plan plan = make_plan(llama_style(), {.pp = 3}, 1);
+  plan.schedule = ScheduleKind::ZbH1;  // keeps the gradient for weight gradients that are put off
+  plan.recompute.kind = RecomputeKind::Full;
+  Program program = lower(plan, 1);
+  CHECK(provenance_error(program) == std::nullopt);
+  const Chunk& chunk = program.chunks.front();
+  program.kept_places[at(chunk.first_layer)][at(static_cast<int>(Keep::Arriving))] =
+      program.kept_places[at(chunk.end_layer - 1)][at(static_cast<int>(Keep::ArrivingGradient))];
+  link(program);
+  expect_error(program, "where recv_backward");
 }
 
 TEST_CASE("A reader that does not wait for the writer is reported", "[program][provenance]") {

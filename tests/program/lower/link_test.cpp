@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "checks/races.hpp"
 #include "core/index.hpp"
 #include "program/lower/lower.hpp"
 #include "program/memory/address.hpp"
@@ -85,6 +86,7 @@ TEST_CASE("Operations on different lanes that touch the same bytes are ordered",
                       << operation_of(program, program.instances[found.front().second]).name << ", "
                       << operation_of(program, program.instances[found.front().first]).name);
       CHECK(found.empty());
+      CHECK(race_error(program) == std::nullopt);
     }
 }
 
@@ -124,6 +126,7 @@ TEST_CASE("No wait is redundant: without any one of them two operations race", "
         INFO("stage " << program.role.stage << ": " << operation_of(program, instance).name
                       << " waits for " << operation_of(program, awaited).name);
         CHECK_FALSE(races(program).empty());
+        CHECK(race_error(program).has_value());
         testing::restore_wait(program, instance, i);
       }
   }

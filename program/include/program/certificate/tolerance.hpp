@@ -13,6 +13,9 @@ namespace meshplan::program {
 /// fp32, 2^-8 for bf16, 2^-11 for fp16.
 double unit_roundoff(DType precision);
 
+/// Root mean square of a rounding error, in units of the roundoff.
+constexpr double kRoundingError = 0.4;
+
 /// Tensors that a step of the plan rounds to its precision between the loss and the weights of the
 /// first layer, counted in its programs: what operations of layers make in the forward pass, and of
 /// gradients; what is only moved, or made again with the same bits, does not count. A sum over n
@@ -54,7 +57,7 @@ struct Tolerance {
 /// half_tolerance() or float8_tolerance(), or, where a part of the model amplifies rounding (the
 /// norms of few numbers in heads, soft caps, norms behind the parts), 2 sqrt(2) times what one rank
 /// in this precision differs from one in fp32: two runs that round independently differ by sqrt(2)
-/// times that.
+/// times that. At most 0.7, which a gradient without the part of one of two replicas differs by.
 Tolerance tolerance_of(const Plan& twin);
 
 }  // namespace meshplan::program
