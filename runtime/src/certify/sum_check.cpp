@@ -79,9 +79,14 @@ bool is_extreme(ReduceOp op) {
 
 /// The reduction done once more, from the first rank to the last one or back.
 std::vector<std::byte> reduced(const SumPart& part, bool backwards) {
-  std::vector<const void*> sources(part.given.begin(), part.given.end());
-  if (backwards) std::ranges::reverse(sources);
-  std::vector<std::byte> result(static_cast<std::size_t>(part.count * size_of(part.dtype)));
+  const std::int64_t bytes = part.count * size_of(part.dtype);
+  // Copied to where numbers may lie: messages of other dtypes stand before them.
+  std::vector<std::vector<std::byte>> given;
+  for (const std::byte* from : part.given) given.emplace_back(from, from + bytes);
+  if (backwards) std::ranges::reverse(given);
+  std::vector<const void*> sources;
+  for (const std::vector<std::byte>& numbers : given) sources.push_back(numbers.data());
+  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
   const bool mean = part.reduce == ReduceOp::Avg;
   reduce_in_order(part.dtype, part.reduce, sources, result.data(), part.count,
                   mean ? static_cast<int>(part.given.size()) : 1);
