@@ -5,11 +5,10 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <utility>
 
+#include "certify/shard_elements.hpp"
 #include "core/coordinates.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/shard_layout.hpp"
@@ -43,11 +42,6 @@ DType dtype_of(const program::Program& program, Region region) {
   return region == Region::Weights ? program.plan.workload.precision : DType::F32;
 }
 
-std::int64_t num_elements(const Parameter& parameter) {
-  return std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
-                         std::int64_t{1}, std::multiplies<>());
-}
-
 /// Marks elements of the flat parameters.
 std::vector<char> marks_of(Trainer& trainer, const std::vector<HeldRun>& runs) {
   std::vector<char> marks(static_cast<std::size_t>(trainer.program().parameter_elements));
@@ -64,17 +58,6 @@ std::vector<char> owned_elements(Trainer& trainer, Region region) {
 std::uint32_t folded(std::uint32_t digest, std::uint32_t bits) {
   digest = (digest ^ bits) * 0x9e3779b1U;
   return digest ^ digest >> 15;
-}
-
-/// Calls `at(global element, local element)` for all that the rank holds of a parameter.
-template <class Function>
-void for_each_element_of(const Parameter& own, const program::Coordinates& place, Function at) {
-  const std::int64_t columns = own.global_shape.size() > 1 ? own.global_shape.back() : 1;
-  for (const program::MatrixPiece& piece : program::matrix_pieces(own, place))
-    for (std::int64_t row = 0; row < piece.rows; ++row)
-      for (std::int64_t column = 0; column < piece.columns; ++column)
-        at((piece.global_row + row) * columns + piece.global_column + column,
-           piece.local_offset + row * piece.local_stride + column);
 }
 
 double number_of(DType dtype, std::int64_t bits) {
@@ -122,7 +105,7 @@ CopyComparison::CopyComparison(Trainer& trainer, Communicator& world)
       parameters_(program::lower(program::one_rank_plan(trainer.program().plan), 0).parameters) {
   for (const Parameter& parameter : parameters_) {
     begins_.push_back(elements_);
-    elements_ += static_cast<std::size_t>(num_elements(parameter));
+    elements_ += static_cast<std::size_t>(global_elements(parameter));
   }
   owned_ = owned_elements(trainer, Region::Weights);
   trained_ = owned_elements(trainer, Region::Gradients);
@@ -133,8 +116,8 @@ CopyComparison::CopyComparison(Trainer& trainer, Communicator& world)
   });
   if (world_.rank() == 0)
     for (const Parameter& parameter : parameters_) {
-      copied_weights_ -= num_elements(parameter);
-      if (!parameter.frozen) copied_trained_ -= num_elements(parameter);
+      copied_weights_ -= global_elements(parameter);
+      if (!parameter.frozen) copied_trained_ -= global_elements(parameter);
     }
   note(Region::Weights, "start");
 }
@@ -145,11 +128,12 @@ void CopyComparison::for_each_element(Function at) const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto held = std::ranges::find(own, parameters_[i].name, &Parameter::name);
     if (held == own.end()) continue;
-    for_each_element_of(*held, trainer_.groups().coordinates(),
-                        [&](std::int64_t global, std::int64_t local) {
-                          at(begins_[i] + static_cast<std::size_t>(global),
-                             static_cast<std::size_t>(held->offset + local));
-                        });
+    for (const program::MatrixPiece& piece :
+         program::matrix_pieces(*held, trainer_.groups().coordinates()))
+      runtime::for_each_element(*held, piece, [&](std::int64_t global, std::int64_t local) {
+        at(begins_[i] + static_cast<std::size_t>(global),
+           static_cast<std::size_t>(held->offset + local));
+      });
   }
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <type_traits>
 
+#include "certify/shard_elements.hpp"
 #include "core/index.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/compression/compression.hpp"
@@ -21,16 +21,10 @@ using program::Region;
 template <class T>
 void add_shard(T* whole, const Parameter& parameter, const program::Coordinates& place,
                const float* local) {
-  const std::int64_t columns =
-      parameter.global_shape.size() > 1 ? parameter.global_shape.back() : 1;
-  for (const program::MatrixPiece& piece : program::matrix_pieces(parameter, place)) {
-    if (piece.copy != 0) continue;
-    for (std::int64_t r = 0; r < piece.rows; ++r)
-      for (std::int64_t c = 0; c < piece.columns; ++c) {
-        const std::int64_t to = (piece.global_row + r) * columns + piece.global_column + c;
-        whole[to] += T{local[piece.local_offset + r * piece.local_stride + c]};
-      }
-  }
+  for (const program::MatrixPiece& piece : program::matrix_pieces(parameter, place))
+    if (piece.copy == 0)
+      for_each_element(parameter, piece,
+                       [&](std::int64_t to, std::int64_t from) { whole[to] += T{local[from]}; });
 }
 
 /// All parameters of the model, from the one-rank program: the same on every rank.
@@ -47,11 +41,6 @@ std::vector<float> read_region(Trainer& trainer, Region region) {
   return values;
 }
 
-std::int64_t elements_of(const Parameter& parameter) {
-  return std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
-                         std::int64_t{1}, std::multiplies<>());
-}
-
 /// Sums what the ranks give of each parameter, all in one message: a twin's are small.
 /// @param flat  in the order of the flat parameters
 /// @tparam T  of the sum; float where only one rank gives an element
@@ -64,7 +53,7 @@ NamedTensors sum_over_ranks(Trainer& trainer, const std::vector<float>& flat, Co
   std::vector<T> all;
   for (const Parameter& parameter : parameters) {
     const std::size_t before = all.size();
-    all.resize(before + static_cast<std::size_t>(elements_of(parameter)));
+    all.resize(before + static_cast<std::size_t>(global_elements(parameter)));
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
     if (own != program.parameters.end() && !own->tied_copy)
       add_shard(all.data() + before, *own, trainer.groups().coordinates(),
@@ -76,7 +65,7 @@ NamedTensors sum_over_ranks(Trainer& trainer, const std::vector<float>& flat, Co
   NamedTensors result;
   auto begin = all.begin();
   for (const Parameter& parameter : parameters) {
-    const auto end = begin + elements_of(parameter);
+    const auto end = begin + global_elements(parameter);
     result[parameter.name] = {.shape = parameter.global_shape, .values = {begin, end}};
     begin = end;
   }
