@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <functional>
 
 #include "core/json_fields.hpp"
 #include "program/checks/check.hpp"
@@ -14,7 +15,7 @@ namespace meshplan::runtime {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::MarkedModel, test::names, test::Shape, test::small, test::value;
+using test::MarkedModel, test::Shape, test::small;
 
 /// Without what is left out for planning: dropout and prediction modules.
 bool can_be_planned(models::ModelSpec spec) {
@@ -146,35 +147,6 @@ TEST_CASE("options of a family change which weights it has, and they come back",
       model.check_equals(back);
     }
   }
-}
-
-// transformers, modeling_gemma3.py: Gemma3RMSNorm, of heads too, multiplies by 1 + weight.
-TEST_CASE("a Gemma 3's norms, of heads too, are stored less one", "[runtime][hugging_face]") {
-  const test::TemporaryFolder folder;
-  models::ModelSpec spec = small("gemma3_text");
-  spec.num_layers = 1;
-  spec.layer_pattern = {models::LayerAttention::Sliding};
-  MarkedModel model(spec);
-  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
-  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
-  const std::string layer = "model.layers.0.";
-  CHECK(names(file) == std::vector<std::string>{
-                           "model.embed_tokens.weight", layer + "input_layernorm.weight",
-                           layer + "mlp.down_proj.weight", layer + "mlp.gate_proj.weight",
-                           layer + "mlp.up_proj.weight", layer + "post_attention_layernorm.weight",
-                           layer + "post_feedforward_layernorm.weight",
-                           layer + "pre_feedforward_layernorm.weight",
-                           layer + "self_attn.k_norm.weight", layer + "self_attn.k_proj.weight",
-                           layer + "self_attn.o_proj.weight", layer + "self_attn.q_norm.weight",
-                           layer + "self_attn.q_proj.weight", layer + "self_attn.v_proj.weight",
-                           "model.norm.weight"});
-  CHECK(file.at(layer + "self_attn.k_norm.weight").shape == Shape{4});
-  for (const char* norm : {"self_attn.q_norm.weight", "self_attn.k_norm.weight",
-                           "post_attention_layernorm.weight", "input_layernorm.weight"})
-    CHECK(value(file, layer + norm, {2}) == model.at(std::string("layers.0.") + norm, {2}) - 1);
-  const Json config = Json::parse(read_text(folder.path() + "/out/config.json"));
-  CHECK(config["architectures"] == Json{"Gemma3ForCausalLM"});
-  CHECK(config["model_type"] == "gemma3_text");
 }
 
 namespace {

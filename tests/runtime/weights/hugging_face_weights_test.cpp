@@ -16,6 +16,28 @@ namespace {
 using Catch::Matchers::Contains;
 using test::MarkedModel, test::names, test::Shape, test::small, test::value;
 
+/// Names of a Gemma of one layer, as its modeling file has them.
+/// @param more  of the layer
+std::vector<std::string> tensors_of_gemma(const std::vector<std::string>& more) {
+  const std::string layer = "model.layers.0.";
+  std::vector<std::string> all = {"model.embed_tokens.weight",
+                                  layer + "input_layernorm.weight",
+                                  layer + "mlp.down_proj.weight",
+                                  layer + "mlp.gate_proj.weight",
+                                  layer + "mlp.up_proj.weight",
+                                  layer + "post_attention_layernorm.weight",
+                                  layer + "post_feedforward_layernorm.weight",
+                                  layer + "pre_feedforward_layernorm.weight",
+                                  layer + "self_attn.k_proj.weight",
+                                  layer + "self_attn.o_proj.weight",
+                                  layer + "self_attn.q_proj.weight",
+                                  layer + "self_attn.v_proj.weight",
+                                  "model.norm.weight"};
+  for (const std::string& name : more) all.push_back(layer + name);
+  std::ranges::sort(all);
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("a llama's tensors are those of its modeling file", "[runtime][hugging_face]") {
@@ -55,20 +77,32 @@ TEST_CASE("a Gemma 2's norms are stored less one", "[runtime][hugging_face]") {
   export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
   const SafetensorsFile file(folder.path() + "/out/model.safetensors");
   const std::string layer = "model.layers.0.";
-  CHECK(names(file) == std::vector<std::string>{
-                           "model.embed_tokens.weight", layer + "input_layernorm.weight",
-                           layer + "mlp.down_proj.weight", layer + "mlp.gate_proj.weight",
-                           layer + "mlp.up_proj.weight", layer + "post_attention_layernorm.weight",
-                           layer + "post_feedforward_layernorm.weight",
-                           layer + "pre_feedforward_layernorm.weight",
-                           layer + "self_attn.k_proj.weight", layer + "self_attn.o_proj.weight",
-                           layer + "self_attn.q_proj.weight", layer + "self_attn.v_proj.weight",
-                           "model.norm.weight"});
+  CHECK(names(file) == tensors_of_gemma({}));
   CHECK(value(file, "model.norm.weight", {5}) == model.at("head.norm.weight", {5}) - 1);
   CHECK(value(file, layer + "pre_feedforward_layernorm.weight", {2}) ==
         model.at("layers.0.pre_feedforward_layernorm.weight", {2}) - 1);
   CHECK(value(file, layer + "mlp.up_proj.weight", {2, 1}) ==
         model.at("layers.0.mlp.gate_up_proj.weight", {14, 1}));
+}
+
+// transformers, modeling_gemma3.py: Gemma3RMSNorm, of heads too, multiplies by 1 + weight.
+TEST_CASE("a Gemma 3's norms, of heads too, are stored less one", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("gemma3_text");
+  spec.num_layers = 1;
+  spec.layer_pattern = {models::LayerAttention::Sliding};
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string layer = "model.layers.0.";
+  CHECK(names(file) == tensors_of_gemma({"self_attn.k_norm.weight", "self_attn.q_norm.weight"}));
+  CHECK(file.at(layer + "self_attn.k_norm.weight").shape == Shape{4});
+  for (const char* norm : {"self_attn.q_norm.weight", "self_attn.k_norm.weight",
+                           "post_attention_layernorm.weight", "input_layernorm.weight"})
+    CHECK(value(file, layer + norm, {2}) == model.at(std::string("layers.0.") + norm, {2}) - 1);
+  const Json config = Json::parse(read_text(folder.path() + "/out/config.json"));
+  CHECK(config["architectures"] == Json{"Gemma3ForCausalLM"});
+  CHECK(config["model_type"] == "gemma3_text");
 }
 
 TEST_CASE("a BERT's tensors are those of its modeling file", "[runtime][hugging_face]") {
