@@ -108,7 +108,8 @@ void add_window_of_some_layers(const ModelSpec& spec, Json& config) {
   add_switched_window(spec, config);
   int first = 0;
   if (spec.window > 0)
-    while (attention_of_layer(spec, first) == LayerAttention::Full) ++first;
+    while (first < spec.num_layers && attention_of_layer(spec, first) == LayerAttention::Full)
+      ++first;
   config["max_window_layers"] = first;
   if (first > 0) add_layer_types(spec, config);
 }

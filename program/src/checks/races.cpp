@@ -19,8 +19,7 @@ std::optional<std::string> race_error(const Program& program) {
     accesses.touch(index, lane, touched, [&](int other, std::size_t) {
       if (error || order.is_before(other, index)) return;
       error = fmt::format(
-          "stage {}: {} (instance {}) touches memory of {} (instance {}) and does "
-          "not wait for it",
+          "stage {}: {} (instance {}) touches memory of {} (instance {}) and does not wait for it",
           program.role.stage, text_of(program, instance), index,
           text_of(program, program.instances[at(other)]), other);
     });

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "core/index.hpp"
 #include "memory/accesses.hpp"

@@ -25,15 +25,15 @@ class Access {
     readers_[lane] = reader;
     lanes_read_ |= 1U << lane;
   }
-  template <class Wait>
-  void each_writer(Wait wait_for) const {
-    if (writer_ != kNobody) wait_for(writer_, lane_);
+  template <class Visit>
+  void each_writer(Visit visit) const {
+    if (writer_ != kNobody) visit(writer_, lane_);
   }
-  template <class Wait>
-  void each_reader(Wait wait_for) const {
+  template <class Visit>
+  void each_reader(Visit visit) const {
     for (unsigned left = lanes_read_; left != 0; left &= left - 1) {
       const auto lane = static_cast<std::size_t>(std::countr_zero(left));
-      wait_for(readers_[lane], lane);
+      visit(readers_[lane], lane);
     }
   }
 
