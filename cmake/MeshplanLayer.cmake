@@ -1,13 +1,14 @@
 # A layer is one folder, one static library and one namespace. Only its include/ is public, so an
 # include that the link lines below do not allow does not compile. A layer that is PACKAGED is
 # installed, and other projects link it as meshplan::NAME (cmake/MeshplanPackage.cmake).
+include(MeshplanBatches)
 
 add_library(meshplan_options INTERFACE)
 # Designated initializers leave the rest to the members' defaults on purpose.
 set(meshplan_warnings -Wall -Wextra -Wshadow -Wconversion -Wundef -Wno-missing-field-initializers)
 # -Wconversion and -Wshadow would also judge what nvcc generates.
 set(meshplan_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
-if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # the file that includes the others is no header
+if(MESHPLAN_BATCH_SIZE GREATER 1 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # the file that includes the others is no header
   list(APPEND meshplan_warnings -Wno-subobject-linkage)
 endif()
 if(MESHPLAN_WERROR)
@@ -36,11 +37,6 @@ if(MESHPLAN_SANITIZE)
   target_link_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers})
 endif()
 
-find_program(CCACHE_PROGRAM ccache)
-if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-endif()
-
 function(add_layer name)               # add_layer(sim PACKAGED DEPS program PRIVATE_DEPS fmt::fmt)
   cmake_parse_arguments(arg "PACKAGED" "" "DEPS;PRIVATE_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp src/*/*/*.cpp)  # rooms are folders of src
@@ -52,6 +48,7 @@ function(add_layer name)               # add_layer(sim PACKAGED DEPS program PRI
                                      PRIVATE src)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE $<BUILD_INTERFACE:meshplan_options>
                                                            ${arg_PRIVATE_DEPS})
+  compile_in_batches(${name})
   if(arg_PACKAGED AND NOT MESHPLAN_CLASSROOM)
     package_layer(${name})
   endif()

@@ -11,11 +11,11 @@ if [ "${1:-}" = --quick ]; then
   shift
 fi
 build=${1:-$root/build/release}
-[ -x "$build/tests/parity_pairs_mpi_test" ] ||
+[ -x "$build/tests/test_parity" ] ||
   { echo "full_parity: no tests in $build; build them first: ./test.sh -N, or cmake --build $build" >&2; exit 2; }
 export MESHPLAN_PARITY_LOG=$build/parity.log
 : >"$MESHPLAN_PARITY_LOG"
 code=0
-(cd "$build" && ctest "${configuration[@]}" -L "^$label\$" -R runtime/parity_ --output-on-failure) || code=$?
-"$build/tests/parity_pairs_mpi_test" "[.coverage]" || code=$?
+(cd "$build" && ctest "${configuration[@]}" -L "^$label\$" -R runtime/parity --output-on-failure) || code=$?
+"$build/tests/test_parity" "[.coverage]" || code=$?
 exit $code

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Installs what the build needs (Debian and Ubuntu) and builds Release. Does nothing that is already done.
 #   scripts/setup.sh [preset [target...]]      default: release, everything
+#   scripts/setup.sh preset --packages         only installs what it needs to build and test everything
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=${1:-release}
 targets=("${@:2}")
+only_packages=false
+[ "${2:-}" != --packages ] || { only_packages=true; targets=(); }
 presets=$(sed -n '/"configurePresets"/,/"buildPresets"/s/.*"name": "\([a-z]*\)".*/\1/p' "$root/CMakePresets.json" | grep -v '^base$')
 grep -qx -e "$preset" <<<"$presets" || {
   echo "setup: no preset '$preset'; there are ${presets//$'\n'/, }" >&2
@@ -20,12 +23,14 @@ if [ "$preset" = classroom ]; then  # for a browser: cmake/wasm32-wasi.cmake
             libclang-rt-19-dev-wasm32 cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev)
 fi
 [ "$preset" != ci ] || packages+=(python3-dev pybind11-dev)  # for the Python package, elsewhere built where they are
-checks=()  # without which the rest goes on
-[ "$preset" != ci ] || [ ${#targets[@]} -gt 0 ] || checks=(clang-tidy-16 libomp-16-dev)  # scripts/tidy.sh
-browser=()  # likewise, for tests/browser
-if [ ${#checks[@]} -gt 0 ]; then
-  browser=(chromium nodejs)
-  command -v npm >/dev/null || browser+=(npm)  # other packages of Node bring it along
+# Groups of packages without which the rest goes on.
+optional=()
+case $preset in ci | asan) optional+=(ccache) ;; esac
+if [ "$preset" = ci ] && [ ${#targets[@]} -eq 0 ]; then
+  optional+=("clang-tidy-16 libomp-16-dev")  # scripts/tidy.sh
+  browser="chromium nodejs"                  # tests/browser
+  command -v npm >/dev/null || browser+=" npm"  # other packages of Node bring it along
+  optional+=("$browser")
 fi
 
 # Those among the packages that are not installed, one a line.
@@ -49,10 +54,12 @@ install() {
 }
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || exit 1
-mapfile -t missing < <(missing_of "${checks[@]}")
-[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
-mapfile -t missing < <(missing_of "${browser[@]}")
-[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
+for group in "${optional[@]}"; do
+  mapfile -t missing < <(missing_of $group)
+  [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
+done
+
+! $only_packages || exit 0
 
 # Passes on what ninja says of its progress: one line that is rewritten on a terminal, else one per tenth.
 show_progress() {

@@ -15,6 +15,7 @@
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "sim/random_training_plans.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -1,20 +1,10 @@
 // SplitMix64 (Steele et al. 2014): the same numbers everywhere, whatever the standard library.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace meshplan::testing {
-
-/// So many of a test's random cases; a tenth under sanitizers, where each takes ten times as long.
-constexpr int random_cases(int all) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::max(3, all / 10);
-#else
-  return all;
-#endif
-}
 
 class Random {
  public:

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "planner/formats/formats_support.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::planner::format_tests {
 namespace {
@@ -108,7 +109,7 @@ std::string content(const fs::path& path) {
 }  // namespace
 
 TEST_CASE("Exported folders are those of golden/", "[formats][golden]") {
-  const fs::path root = fs::path(MESHPLAN_SOURCE_DIR) / "tests/planner/formats/golden";
+  const fs::path root = test::project_folder() / "tests/planner/formats/golden";
   const bool writes = std::getenv("MESHPLAN_WRITE_GOLDEN") != nullptr;
   for (const Golden& golden : goldens()) {
     const fs::path folder = root / golden.folder;

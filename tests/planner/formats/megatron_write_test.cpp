@@ -15,13 +15,14 @@
 #include "formats/megatron/megatron.hpp"
 #include "planner/formats/plans.hpp"
 #include "program/checks/check.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::planner {
 namespace {
 
 using program::Plan;
 
-const std::string kGolden = std::string(MESHPLAN_SOURCE_DIR) + "/tests/planner/formats/golden/";
+const std::string kGolden = (test::project_folder() / "tests/planner/formats/golden/").string();
 
 std::string file_of(const std::vector<ExportedFile>& files, std::string_view name) {
   for (const ExportedFile& file : files)

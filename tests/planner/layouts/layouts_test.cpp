@@ -15,6 +15,7 @@
 #include "sim/engine/memory.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -24,7 +25,7 @@ constexpr double kStateTolerance = 0.01;
 constexpr double kActivationTolerance = 0.1;
 
 std::string text_of_file(const std::string& path) {
-  std::ifstream file(MESHPLAN_SOURCE_DIR "/" + path);
+  std::ifstream file(test::project_folder() / path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

@@ -10,6 +10,7 @@
 #include "core/csv.hpp"
 #include "planner/rules/rules.hpp"
 #include "rules/pipeline_layout.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using Row = std::map<std::string, std::string>;
 
 std::vector<Row> rows_of(const std::string& name) {
-  std::ifstream file(std::string(MESHPLAN_SOURCE_DIR "/tests/planner/rules/") + name);
+  std::ifstream file(test::project_folder() / "tests/planner/rules" / name);
   std::stringstream text;
   text << file.rdbuf();
   const auto cells = parse_csv(text.str(), name);

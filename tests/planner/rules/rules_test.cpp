@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "rules/pipeline_layout.hpp"
+#include "support/project_folder.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::planner {
@@ -395,7 +396,7 @@ TEST_CASE("Our own rules come through the same door", "[planner][rules]") {
 }
 
 TEST_CASE("Our own rules are those of docs/rules.md", "[planner][rules]") {
-  std::ifstream page(MESHPLAN_SOURCE_DIR "/docs/rules.md");
+  std::ifstream page(test::project_folder() / "docs/rules.md");
   std::vector<std::string> told, listed;
   for (std::string line; std::getline(page, line);)
     if (line.starts_with("| ") && !line.starts_with("| id ") && !line.starts_with("| --- "))

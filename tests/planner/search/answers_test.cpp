@@ -6,12 +6,13 @@
 #include "planner/search/reasons.hpp"
 #include "planner/search/search.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "support/cases.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::planner {
 namespace {
 
-constexpr int kSearches = testing::random_cases(500);
+const int kSearches = testing::random_cases(500);
 
 template <class T>
 T one_of(testing::Random& random, std::vector<T> values) {

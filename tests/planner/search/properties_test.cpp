@@ -8,12 +8,13 @@
 #include "fake_costs.hpp"
 #include "planner/search/search.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "support/cases.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::planner {
 namespace {
 
-constexpr int kRequests = testing::random_cases(15);
+const int kRequests = testing::random_cases(15);
 
 template <class T>
 T any_of(testing::Random& random, std::vector<T> values) {

@@ -1,8 +1,8 @@
 // Bugs planted into the lowered programs of plans of the sizes that users run: a certificate must
 // see each of them, at least one of every technique. Prints what caught each:
-//   tests/tcp_ranks.sh 8 build/release/tests/certify_bugs_mpi_test
-//   tests/tcp_ranks.sh 8 build/release/tests/certify_bugs_mpi_test "[.sweep]"    leaves out each
-//   operation
+//   tests/tcp_ranks.sh 8 build/release/tests/test_certify -# "[#certify_bugs_mpi_test]~[.]"
+//   tests/tcp_ranks.sh 8 build/release/tests/test_certify -# "[#certify_bugs_mpi_test][.sweep]"
+//   leaves out each operation
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

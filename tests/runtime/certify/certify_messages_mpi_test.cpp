@@ -1,8 +1,8 @@
 // One message of a twin is changed on its way: the certificate must name it. Prints what was
 // changed and how many of these changes were seen:
-//   tests/tcp_ranks.sh 8 build/release/tests/certify_messages_mpi_test
-//   tests/tcp_ranks.sh 8 build/release/tests/certify_messages_mpi_test "[.sweep]"    every change
-//   of several calls of each kind, instead of one change of one call
+//   tests/tcp_ranks.sh 8 build/release/tests/test_certify -# "[#certify_messages_mpi_test]~[.]"
+//   tests/tcp_ranks.sh 8 build/release/tests/test_certify -# "[#certify_messages_mpi_test][.sweep]"
+//   makes every change of several calls of each kind, instead of one change of one call
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // No false alarm: random plans of the sizes that users run, on up to thousands of ranks, agree with
 // one rank. Prints the counts. How many: MESHPLAN_RANDOM_PLANS, else a few.
-//   MESHPLAN_RANDOM_PLANS=100 tests/tcp_ranks.sh 8 build/release/tests/certify_random_mpi_test
+//   MESHPLAN_RANDOM_PLANS=100 tests/tcp_ranks.sh 8 build/release/tests/test_certify
+//                             -# "[#certify_random_mpi_test]"
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fmt/format.h>

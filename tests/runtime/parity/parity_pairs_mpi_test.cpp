@@ -1,7 +1,7 @@
 // Every technique alone and every pair that check() allows, over at most 8 ranks: plans that
 // combine as many as they can give the gradients and losses of one rank. In full, three times in
 // other company.
-//   parity_pairs_mpi_test "[.coverage]"   prints what MESHPLAN_PARITY_LOG has recorded
+//   test_parity "[.coverage]"   prints what MESHPLAN_PARITY_LOG has recorded
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -19,6 +19,7 @@
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/parity/parity_precision.hpp"
 #include "runtime/parity/parity_techniques.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -366,7 +367,8 @@ void print(const Coverage& coverage, const PairSet& legal) {
 TEST_CASE("every technique and every legal pair gives the gradients and losses of one rank",
           "[parity][pairs]") {
   PairJob fixture;
-  const std::vector<unsigned> seeds = full_parity() ? std::vector{1U, 2U, 3U} : std::vector{1U};
+  const std::vector<unsigned> seeds =
+      testing::all_cases() ? std::vector{1U, 2U, 3U} : std::vector{1U};
   for (const unsigned seed : seeds) {
     const Space& space = space_of(seed);
     double worst = 0;

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <fstream>
 
+#include "support/cases.hpp"
+
 namespace meshplan::test {
 
 using program::Plan;
@@ -27,11 +29,6 @@ PairSet pairs_of(const Plan& plan) {
   return program::pairs_of(plan, program::techniques());
 }
 
-bool full_parity() {
-  const char* wanted = std::getenv("MESHPLAN_PARITY");
-  return wanted != nullptr && std::string_view(wanted) == "full";
-}
-
 std::vector<std::size_t> covering_plans(const std::vector<Plan>& plans, PairSet covered) {
   std::vector<PairSet> sets;
   for (const Plan& plan : plans) sets.push_back(pairs_of(plan));
@@ -39,7 +36,13 @@ std::vector<std::size_t> covering_plans(const std::vector<Plan>& plans, PairSet 
 }
 
 std::vector<std::size_t> plans_to_run(const std::vector<Plan>& plans) {
-  if (!full_parity()) return covering_plans(plans);
+  if (!testing::all_cases()) {
+    std::vector<PairSet> alone(plans.size());
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      for (const std::size_t technique : techniques_of(plans[i]))
+        alone[i].set(pair_index(technique, technique));
+    return program::covering_sets(alone);
+  }
   std::vector<std::size_t> all(plans.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   return all;

@@ -17,15 +17,13 @@ const std::vector<std::string>& all_techniques();
 std::vector<std::size_t> techniques_of(const program::Plan& plan);
 PairSet pairs_of(const program::Plan& plan);
 
-/// The whole matrix, not its quick part: MESHPLAN_PARITY=full in the environment.
-bool full_parity();
-
 /// Indexes, ascending, of plans that together have every pair of techniques that `plans` have.
 /// @param covered  pairs that need no plan
 std::vector<std::size_t> covering_plans(const std::vector<program::Plan>& plans,
                                         PairSet covered = {});
 
-/// All plans of a suite, or in a quick run its covering_plans().
+/// All plans of a suite; in a quick run as many as have every technique that `plans` have, since
+/// parity_pairs_mpi_test.cpp has every pair.
 std::vector<std::size_t> plans_to_run(const std::vector<program::Plan>& plans);
 
 /// Appends a line to the file that MESHPLAN_PARITY_LOG names, if it names one: what

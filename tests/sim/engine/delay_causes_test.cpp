@@ -5,6 +5,7 @@
 #include "program/plans.hpp"
 #include "sim/engine/communication_split.hpp"
 #include "sim/engine/played_by_hand.hpp"
+#include "support/cases.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::sim {
@@ -90,7 +91,7 @@ Trace trace_of(const ParallelConfig& parallel, std::vector<Span> spans) {
 }  // namespace
 
 TEST_CASE("what was made late or slow is found, with its rank", "[sim][delays]") {
-  constexpr int kCases = testing::random_cases(600);
+  const int kCases = testing::random_cases(600);
   std::mt19937 random(20261125);
   int found = 0;
   std::map<Fault::Kind, int> cases, found_of;

@@ -9,6 +9,7 @@
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -119,7 +120,7 @@ TEST_CASE("Of any plan the layers that run as one operation take as long as thei
           "[sim][layer_passes]") {
   constexpr std::uint64_t kSeed = 20261124;
   testing::Random random(kSeed);
-  constexpr int kPlans = testing::random_cases(150);
+  const int kPlans = testing::random_cases(150);
   int shorter = 0;
   for (int i = 0; i < kPlans; ++i) {
     RandomPlan one = random_plan(random);

@@ -10,6 +10,7 @@
 #include "sim/prices/pricing.hpp"
 #include "sim/random_plans.hpp"
 #include "sim/stacks/software.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -41,7 +42,7 @@ Cluster perfect_gpu() {
 }  // namespace
 
 TEST_CASE("parts of any played step sum to it", "[sim][parts]") {
-  constexpr int kPlans = testing::random_cases(60);
+  const int kPlans = testing::random_cases(60);
   testing::Random random(20261126);
   for (int i = 0; i < kPlans; ++i) {
     const RandomPlan one = random_plan(random);
@@ -59,7 +60,7 @@ TEST_CASE("parts of any played step sum to it", "[sim][parts]") {
 }
 
 TEST_CASE("parts of a run of any stack sum to its step", "[sim][parts][software]") {
-  constexpr int kPlans = testing::random_cases(150);
+  const int kPlans = testing::random_cases(150);
   testing::Random random(7);
   const Constants constants = constants_of(fitted_constants());
   int priced = 0;

@@ -10,6 +10,7 @@
 #include "program/lower/lower.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/random_plans.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -53,7 +54,7 @@ struct Priced {
 }  // namespace
 
 TEST_CASE("Operations of one form have one signature and cost", "[sim][estimator]") {
-  constexpr int kPlans = testing::random_cases(30);
+  const int kPlans = testing::random_cases(30);
   testing::Random random(kFormSeed);
   std::size_t found_again = 0;
   for (int i = 0; i < kPlans; ++i) {
@@ -82,7 +83,7 @@ TEST_CASE("Operations of one form have one signature and cost", "[sim][estimator
 
 TEST_CASE("An estimator that has priced a plan's like prices it as one that has not",
           "[sim][estimator]") {
-  constexpr int kPlans = testing::random_cases(100);
+  const int kPlans = testing::random_cases(100);
   testing::Random random(kFormSeed);
   for (int i = 0; i < kPlans; ++i) {
     const RandomPlan one = random_plan_in(random);

@@ -12,6 +12,7 @@
 #include "sim/engine/engine.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/estimator/estimator.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -43,7 +44,7 @@ Errors errors_over(int plans) {
 
 TEST_CASE("Of any plan a part of the micro-batches tells what all of them take",
           "[sim][repetition]") {
-  constexpr int kPlans = testing::random_cases(60);
+  const int kPlans = testing::random_cases(60);
   constexpr std::size_t kMostOperations = 150'000;
   testing::Random random(kSeed);
   int shortened = 0;

@@ -12,6 +12,7 @@
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "support/cases.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -192,7 +193,7 @@ void change_every_field(const Base& base, Seen& seen) {
 }  // namespace
 
 TEST_CASE("What was not asked for of a plan is there when it is", "[sim][estimator]") {
-  constexpr int kPlans = testing::random_cases(200);
+  const int kPlans = testing::random_cases(200);
   constexpr double kNone = 0;
   testing::Random random(20261126);
   for (int i = 0; i < kPlans; ++i) {

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "sim/fit/validation.hpp"
 #include "sim/prices/fitted_constants.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -64,7 +65,7 @@ std::string blanked(const std::string& text, const std::vector<std::size_t>& ord
 TEST_CASE("Nothing in a prediction is keyed by a label, a measurement or the order of rows",
           "[sim][validation]") {
   const std::filesystem::path table =
-      std::filesystem::path(MESHPLAN_SOURCE_DIR) / "../shared/validation/published_dev.csv";
+      test::project_folder() / "../shared/validation/published_dev.csv";
   std::ifstream file(table);
   if (!file) {
     WARN("skipped: there is no table of published runs at " << table.string());
