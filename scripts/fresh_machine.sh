@@ -3,6 +3,8 @@
 # it, runs README.md's commands there as a newcomer would, and prints what each stage took.
 #   scripts/fresh_machine.sh SUITE             bookworm, trixie or noble: ./demo.sh and ./test.sh (about an hour on 2 cores)
 #   scripts/fresh_machine.sh SUITE --quick     only as far as a meshplan that answers README's first `plan`
+#   scripts/fresh_machine.sh SUITE --changed   as --quick, where what decides it changed since the last success
+# Successes stand in scripts/fresh_machine.tsv, each with a hash of the files of HEAD that decide it.
 # Packages come from this machine's sources, with this machine's settings of apt. Needs root, mmdebstrap and 6 GiB in
 # ${TMPDIR:-/tmp}. Exit code: 77, with the reason, where no root can be made.
 set -euo pipefail
@@ -13,8 +15,35 @@ skip() { echo "fresh_machine: skipped: $*" >&2; exit 77; }
 
 suite=${1:-} form=${2:-}
 case $suite in bookworm | trixie) vendor=debian ;; noble) vendor=ubuntu ;; *) usage ;; esac
-case $form in '' | --quick) ;; *) usage ;; esac
+case $form in '' | --quick | --changed) ;; *) usage ;; esac
 [ $# -le 2 ] || usage
+
+# Set-up, CMake, packaging and README's commands; not the CMake of tests and benches, which every build runs.
+deciding() {
+  local files=(CMakeLists.txt CMakePresets.json cmake scripts/setup.sh scripts/fresh_machine.sh demo.sh test.sh
+               '*/CMakeLists.txt' ':!tests' ':!bench')
+  git -C "$repository" ls-files -z "${files[@]}" |
+    (cd "$repository" && xargs -0 -I{} git rev-parse 'HEAD:{}')
+  git -C "$repository" show HEAD:README.md | grep '^    '
+}
+hash=$(deciding | sha256sum | cut -c 1-16)
+record=$repository/scripts/fresh_machine.tsv
+if [ "$form" = --changed ]; then
+  if grep -q "^$suite	[a-z]*	$hash	" "$record"; then
+    echo "fresh_machine: nothing that decides it changed since the success of $(grep "^$suite	[a-z]*	$hash	" "$record" | tail -n 1 | cut -f 4)"
+    exit 0
+  fi
+  form=--quick
+fi
+# Replaces the record of this suite and form.
+note_success() {
+  local kind=${form:+quick}
+  kind=${kind:-whole}
+  local others
+  others=$(grep -v "^$suite	$kind	" "$record" || true)
+  printf '%s\n' "$others" "$suite	$kind	$hash	$(date +%F)	$(git -C "$repository" rev-parse --short HEAD)	$SECONDS" |
+    sed '/^$/d' >"$record"
+}
 [ "$(id -u)" -eq 0 ] || skip "not root, which mounts and chroot need"
 for tool in mmdebstrap unshare git; do
   command -v $tool >/dev/null || skip "no $tool (Debian's package $([ $tool = unshare ] && echo util-linux || echo $tool))"
@@ -121,3 +150,4 @@ else
   grep -E 'skipped:|tests passed|tests failed|Total Test time' "$work/log"
 fi
 printf '%-8s  %-42s  %5d s\n' "$suite" "from nothing" $SECONDS
+note_success

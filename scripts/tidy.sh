@@ -4,8 +4,9 @@
 #                              shallow clone knows
 #   scripts/tidy.sh BASE       what changed since the commit that HEAD and BASE have in common
 #   scripts/tidy.sh --all      everything, twelve files at a time: half an hour on two cores
-# A header is checked by way of the source of its name. Needs a configured build: BUILD (default build/dev, configured
-# here if it is not; for --all build/release, whose files are compiled together) holds compile_commands.json.
+# A header is checked by way of the source of its name; what passed before is not checked again (tidy_one.py).
+# Needs a configured build: BUILD (default build/dev, configured here if it is not; for --all build/release, whose
+# files are compiled together) holds compile_commands.json.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -65,4 +66,4 @@ esac
 [ ${#files[@]} -gt 0 ] || { echo "tidy: no source changed"; exit 0; }
 echo "tidy: ${#files[@]} files"
 printf '%s\0' "${files[@]}" |
-  xargs -0 -P "${JOBS:-$(nproc)}" -n 1 "$tidy" -p "$build" --quiet "${checks[@]}" || exit 1
+  xargs -0 -P "${JOBS:-$(nproc)}" -I{} scripts/tidy_one.py "$tidy" "$build" {} "${checks[@]}" || exit 1
