@@ -30,6 +30,7 @@ export function command(program, words, folder, codes = [0]) {
 export async function open(browser, file, options = {}) {
   const {fragment = '', ...rest} = options;
   const context = await browser.newContext({viewport: {width: 1280, height: 900}, acceptDownloads: true, ...rest});
+  context.setDefaultTimeout(180000);  // only what never happens fails, also on a slow machine
   const page = await context.newPage();
   page.faults = [];
   page.on('console', (message) => {
@@ -42,7 +43,7 @@ export async function open(browser, file, options = {}) {
     if (url.split('#')[0] !== 'file://' + file && !/^(blob|data):/.test(url)) page.faults.push(`request: ${url}`);
   });
   await page.goto('file://' + file + fragment);
-  await page.waitForSelector('html[data-ready]', {timeout: 60000});
+  await page.waitForSelector('html[data-ready]');
   return page;
 }
 
