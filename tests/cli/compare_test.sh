@@ -55,9 +55,6 @@ with gzip.open("profile.json.gz", "wt") as packed:
     json.dump(profile, packed)
 profile["distributedInfo"]["world_size"] = 16
 json.dump(profile, open("other_job.json", "w"))
-with gzip.open("bomb.json.gz", "wb") as packed:
-    for _ in range(1100):
-        packed.write(bytes(1 << 20))
 PYTHON
 head -c 5000 measured.json.gz >cut.json.gz
 printf '\037\213garbage' >garbage.json.gz
@@ -87,15 +84,27 @@ awk 'length($0) > 100 { exit 1 }' wide || fail "wider than 100 columns: $(awk 'l
 expect 0 "from A's step to B's" compare plan.json other.json
 expect 0 "MFU counts 3 forwards of the model" compare plan.json other.json
 "$meshplan" compare plan.json other.json --json >waterfall.json || fail "no waterfall"
-python3 -c 'import json
-w = json.load(open("waterfall.json"))
-sum_s = w["a"]["step_time_s"] + sum(term["seconds"] for term in w["terms"])
-assert abs(sum_s - w["b"]["step_time_s"]) < 1e-9 * sum_s, sum_s' || fail "the terms do not sum"
-
-# One file with both; every arrow has both ends, and no track overlaps.
+# One file with both.
 expect 0 "" compare predicted.json measured.json --chrome both.json.gz
-python3 - <<'PYTHON' || fail "both.json.gz breaks the rules of viewers"
-import collections, gzip, json
+# A file a rank, as PyTorch's profiler writes them: what reads those reads ours.
+expect 0 "" simulate plan.json --kineto kineto
+expect 0 "kernels" compare plan.json kineto/rank-0.json.gz
+expect 2 "kineto: " simulate plan.json --kineto kineto
+
+"$meshplan" compare predicted.json profile.json --json >compared.json || fail "no JSON"
+python3 - <<'PYTHON' || fail "what was written is wrong"
+import collections, gzip, json, os
+# The terms of the waterfall sum to the difference.
+waterfall = json.load(open("waterfall.json"))
+sum_s = waterfall["a"]["step_time_s"] + sum(term["seconds"] for term in waterfall["terms"])
+assert abs(sum_s - waterfall["b"]["step_time_s"]) < 1e-9 * sum_s, sum_s
+# Products are matched by their shapes.
+kernels = json.load(open("compared.json"))["kernels"]
+assert kernels["by_size"] == kernels["kernels"] - 1 > 100, kernels
+# Every rank has its file.
+ranks = {span["rank"] for span in json.load(open("predicted.json"))["spans"]}
+assert len(os.listdir("kineto")) == len(ranks), os.listdir("kineto")
+# In the file with both every arrow has both ends, and no track overlaps.
 events = json.load(gzip.open("both.json.gz"))["traceEvents"]
 tracks, ends, names = collections.defaultdict(list), collections.Counter(), {}
 for event in events:
@@ -114,17 +123,6 @@ assert {number for number, kind in ends if kind == "s"} == {number for number, k
 assert "rank 0 predicted" in names.values() and "rank 0 measured" in names.values()
 assert {event["pid"] for event in events} == set(names)
 PYTHON
-# A file a rank, as PyTorch's profiler writes them: what reads those reads ours.
-expect 0 "" simulate plan.json --kineto kineto
-[ "$(ls kineto | wc -l)" -eq "$(python3 -c 'import json; print(len({span["rank"] for span in json.load(open("predicted.json"))["spans"]}))')" ] ||
-  fail "not a file a rank: $(ls kineto)"
-expect 0 "kernels" compare plan.json kineto/rank-0.json.gz
-expect 2 "kineto: " simulate plan.json --kineto kineto
-
-"$meshplan" compare predicted.json profile.json --json >compared.json || fail "no JSON"
-python3 -c 'import json
-kernels = json.load(open("compared.json"))["kernels"]
-assert kernels["by_size"] == kernels["kernels"] - 1 > 100, kernels' || fail "products were not matched"
 
 refused "compare needs a prediction and a measurement"
 refused "compare needs a prediction and a measurement" plan.json
@@ -137,7 +135,6 @@ refused "a plan, expected what was measured" predicted.json plan.json
 refused "different plans" other.json measured.json
 refused "cut.json.gz: gzip: ends after 5000 bytes" plan.json cut.json.gz
 refused "garbage.json.gz: gzip: " plan.json garbage.json.gz
-refused "bomb.json.gz: gzip: unpacks to more than 1073741824 bytes" plan.json bomb.json.gz
 refused "cut_profile.json:1:" plan.json cut_profile.json
 refused "empty.json:1: none of 0 lines" plan.json empty.json
 refused "words.log:1: none of 2 lines says the time of a step" plan.json words.log
