@@ -17,8 +17,8 @@ from pathlib import Path
 
 SMALL = ["--model", "tiny-llama", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "16",
          "--seq-len", "128"]
-LARGE = ["--model", "deepseek-v3", "--no-mtp", "--cluster", "dgx-h100", "--gpus", "2048",
-         "--global-batch", "16384", "--seq-len", "4096"]
+LARGE = ["--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "256",
+         "--global-batch", "1024", "--seq-len", "4096"]
 FIELDS = {"tp": ("parallel", "tp"), "pp": ("parallel", "pp"), "vpp": ("parallel", "vpp"),
           "dp": ("parallel", "dp"), "mbs": ("micro_batch_size",), "zero": ("zero_stage",)}
 HOLDS = {"--fix": lambda value, said: value == said, "--min": lambda value, said: value >= said,
