@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 
 #include "core/json_text.hpp"
@@ -101,6 +103,13 @@ void JsonReader::finish() const {
 void JsonReader::fail(const std::string& path, const Json& value, std::string_view expected) const {
   throw ConfigError(
       fmt::format("{}: {}: expected {}, got {}", file_, path, expected, quoted(value)));
+}
+
+void JsonReader::fail_name(const std::string& path, const Json& value,
+                           const std::vector<std::string>& names) const {
+  if (!value.is_string()) fail(path, value, fmt::format("one of {}", fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("{}: {}: {}", file_, path,
+                                unknown_name_message("value", value.get<std::string>(), names)));
 }
 
 void JsonReader::check_bounds(const std::string& path, const Json& value, Bounds bounds) const {

@@ -1,5 +1,7 @@
 #include "core/json_paths.hpp"
 
+#include <fmt/format.h>
+
 namespace meshplan {
 namespace {
 

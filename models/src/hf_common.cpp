@@ -1,6 +1,7 @@
 // What the families of Hugging Face configs have in common.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 
 #include "hf_config.hpp"
 #include "model_json.hpp"

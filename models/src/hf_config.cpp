@@ -1,6 +1,7 @@
 #include "hf_config.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <limits>
 
 #include "core/limits.hpp"

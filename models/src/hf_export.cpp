@@ -2,6 +2,7 @@
 // be exported, checked by importing what was written.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 
 #include "model_json.hpp"
 #include "models/hugging_face.hpp"

@@ -3,6 +3,7 @@
 // one is an error.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 
 #include "core/index.hpp"
 #include "core/limits.hpp"

@@ -1,6 +1,7 @@
 // Rotary positions of Hugging Face configs: `rope_theta` and `rope_scaling` of transformers 4,
 // `rope_parameters` of transformers 5, flat or one object per kind of layer.
 #include <cmath>
+#include <fmt/format.h>
 
 #include "hf_config.hpp"
 

@@ -1,6 +1,7 @@
 #include "models/hugging_face.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "hf_config.hpp"
 

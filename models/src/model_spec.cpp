@@ -1,6 +1,7 @@
 #include "models/model_spec.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <span>
 
 #include "core/embedded_file.hpp"

@@ -1,5 +1,6 @@
 // The rules between the fields of a ModelSpec; the bounds of single fields stand in model_json.hpp.
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "model_json.hpp"
 

@@ -11,9 +11,6 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -93,6 +90,9 @@ class JsonReader {
   std::string child(std::string_view key) const;
   [[noreturn]] void fail(const std::string& path, const Json& value,
                          std::string_view expected) const;
+  /// Of a value that is none of these names.
+  [[noreturn]] void fail_name(const std::string& path, const Json& value,
+                              const std::vector<std::string>& names) const;
   void check_bounds(const std::string& path, const Json& value, Bounds bounds) const;
 
   void convert(const Json& value, const std::string& path, bool& out, Bounds bounds) const;
@@ -114,11 +114,8 @@ class JsonReader {
         out = *parsed;
         return;
       }
-      throw ConfigError(fmt::format(
-          "{}: {}: {}", file_, path,
-          unknown_name_message("value", value.template get<std::string>(), all_names<E>())));
     }
-    fail(path, value, fmt::format("one of {}", fmt::join(all_names<E>(), ", ")));
+    fail_name(path, value, all_names<E>());
   }
 
   template <class T>
@@ -140,7 +137,7 @@ class JsonReader {
     out.clear();
     for (std::size_t i = 0; i < value.size(); ++i) {
       T item{};
-      convert(value[i], fmt::format("{}[{}]", path, i), item, bounds);
+      convert(value[i], path + "[" + std::to_string(i) + "]", item, bounds);
       out.push_back(std::move(item));
     }
   }
@@ -150,8 +147,7 @@ class JsonReader {
                Bounds bounds) const {
     if (!value.is_object()) fail(path, value, "an object");
     out.clear();
-    for (const auto& [key, item] : value.items())
-      convert(item, fmt::format("{}.{}", path, key), out[key], bounds);
+    for (const auto& [key, item] : value.items()) convert(item, path + "." + key, out[key], bounds);
   }
 
   template <DescribedStruct T>
@@ -293,7 +289,7 @@ void JsonReader::optional(std::string_view key, T& out, std::string_view /*meani
   if (const Json* found = find(key)) {
     convert(*found, child(key), out, bounds);
   } else if (assumed_ != nullptr) {
-    assumed_->push_back(fmt::format("{} = {}", child(key), JsonWriter::convert(out).dump()));
+    assumed_->push_back(child(key) + " = " + JsonWriter::convert(out).dump());
   }
 }
 
@@ -312,7 +308,7 @@ T read_json(std::string_view text, const std::string& file,
             std::vector<std::string>* assumed = nullptr) {
   const Json root = parse_json(text, file);
   if (!root.is_object())
-    throw ConfigError(fmt::format("{}: expected a JSON object, got {}", file, root.type_name()));
+    throw ConfigError(file + ": expected a JSON object, got " + root.type_name());
   JsonReader reader(root, file, "", assumed);
   T value{};
   fields(reader, value);

@@ -1,4 +1,5 @@
 // A space as a file says it, and those that come with meshplan.
+#include <fmt/format.h>
 #include <map>
 
 #include "core/embedded_file.hpp"

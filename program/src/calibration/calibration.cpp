@@ -1,5 +1,7 @@
 #include "program/calibration/calibration.hpp"
 
+#include <fmt/format.h>
+
 #include "calibration/comm_names.hpp"
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"

@@ -1,6 +1,7 @@
 // Names of compute operations by which measurements are found again.
 #include <algorithm>
 #include <fmt/compile.h>
+#include <fmt/format.h>
 #include <iterator>
 
 #include "core/error.hpp"

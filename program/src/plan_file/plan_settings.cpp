@@ -1,6 +1,7 @@
 #include "program/plan_file/plan_settings.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <iterator>
 
 #include "core/json_paths.hpp"

@@ -1,6 +1,7 @@
 #include "program/trace/step_report.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "core/json_fields.hpp"
 

@@ -1,5 +1,7 @@
 #include "program/trace/trace.hpp"
 
+#include <fmt/format.h>
+
 #include "core/index.hpp"
 #include "core/limits.hpp"
 #include "plan_file/plan_fields.hpp"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <deque>
+#include <fmt/format.h>
 #include <unordered_map>
 #include <variant>
 

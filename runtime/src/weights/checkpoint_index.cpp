@@ -1,5 +1,6 @@
 // The index of a checkpoint as JSON.
 #include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 #include <xxhash.h>
 

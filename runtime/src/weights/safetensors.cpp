@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <optional>
 

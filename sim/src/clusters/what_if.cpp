@@ -1,6 +1,7 @@
 #include "sim/clusters/what_if.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <optional>
 #include <tuple>

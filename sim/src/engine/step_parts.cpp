@@ -11,6 +11,7 @@
 #include "program/cost/model_flops.hpp"
 #include "program/plan/mesh.hpp"
 #include "sim/engine/breakdown.hpp"
+#include "sim/engine/simulated_step.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {

@@ -1,6 +1,7 @@
 #include "sim/stacks/execution_profile.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 
 #include "core/embedded_file.hpp"

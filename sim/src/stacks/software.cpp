@@ -7,7 +7,10 @@
 #include "core/enum_names.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan/plan_names.hpp"
+#include "sim/engine/step_parts.hpp"
 #include "sim/prices/pricing.hpp"
+#include "sim/stacks/execution_profile.hpp"
+#include "sim/stacks/run_prediction.hpp"
 
 namespace meshplan::sim {
 namespace {

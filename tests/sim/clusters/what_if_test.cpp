@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "program/checks/check.hpp"
+#include "sim/engine/simulated_step.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "program/trace/trace.hpp"
+
 namespace meshplan::sim {
 namespace {
 

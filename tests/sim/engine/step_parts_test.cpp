@@ -5,10 +5,12 @@
 #include <fmt/ranges.h>
 
 #include "program/checks/check.hpp"
+#include "sim/engine/simulated_step.hpp"
 #include "sim/plans.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/prices/pricing.hpp"
 #include "sim/random_plans.hpp"
+#include "sim/stacks/run_prediction.hpp"
 #include "sim/stacks/software.hpp"
 #include "support/cases.hpp"
 

@@ -1,5 +1,6 @@
 // Flags of attention: its heads, latent attention, windows and sinks.
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"

@@ -1,5 +1,6 @@
 // Flags of mixtures of experts: which layers, how wide, and how tokens are routed.
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "program/plan/plan_names.hpp"
+#include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/software.hpp"
 
 namespace meshplan::planner::megatron {

@@ -1,4 +1,6 @@
 // Flags of the layers' sizes, norms, activations and biases.
+#include <fmt/format.h>
+
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
 

@@ -1,5 +1,6 @@
 // Flags of virtual stages and of how layers are divided over them.
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"

@@ -1,5 +1,6 @@
 // Flags of positions: rotary bases, and what stretches them to longer sequences.
 #include <cmath>
+#include <fmt/format.h>
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"

@@ -1,5 +1,6 @@
 // Flags of the batch, the numbers and the optimizer, and of what overlaps.
 #include <cmath>
+#include <fmt/format.h>
 
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"

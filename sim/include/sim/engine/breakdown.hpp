@@ -3,13 +3,19 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "program/trace/trace.hpp"
+namespace meshplan::program {
+enum class Phase;
+struct ParallelConfig;
+struct Span;
+struct Trace;
+}  // namespace meshplan::program
 
 namespace meshplan::sim {
 

@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "program/program.hpp"
-#include "sim/clusters/cluster.hpp"
 #include "sim/engine/step_prediction.hpp"
 
+namespace meshplan::program {
+struct Plan;
+struct Program;
+}  // namespace meshplan::program
+
 namespace meshplan::sim {
+
+struct Cluster;
 
 /// Part of a device that the planner leaves free for what nobody plans: fragments of other
 /// libraries' allocations, a desktop, a profiler.

@@ -5,11 +5,15 @@
 #include <string_view>
 #include <vector>
 
-#include "program/program.hpp"
-#include "sim/clusters/cluster.hpp"
 #include "sim/engine/breakdown.hpp"
 
+namespace meshplan::program {
+struct Program;
+}  // namespace meshplan::program
+
 namespace meshplan::sim {
+
+struct Cluster;
 
 /// What a term rests on, best first.
 enum class TermSource {

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 
-#include "program/plan/plan.hpp"
-#include "sim/clusters/cluster.hpp"
-#include "sim/engine/simulated_step.hpp"
+namespace meshplan::program {
+struct Plan;
+}  // namespace meshplan::program
 
 namespace meshplan::sim {
+
+struct Cluster;
+struct PlayedPlan;
 
 /// In the order in which they are added up.
 enum class StepPart {

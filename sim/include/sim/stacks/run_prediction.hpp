@@ -12,6 +12,10 @@
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/training_run.hpp"
 
+namespace meshplan::models {
+struct ModelGraph;
+}  // namespace meshplan::models
+
 namespace meshplan::sim {
 
 /// Where the step time goes, seconds of the busiest rank.

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "program/checks/check.hpp"
-#include "program/plan/plan.hpp"
-#include "sim/clusters/cluster.hpp"
-#include "sim/engine/step_parts.hpp"
-#include "sim/engine/step_prediction.hpp"
-#include "sim/stacks/run_prediction.hpp"
 
 namespace meshplan::sim {
+
+struct Cluster;
+struct ExecutionProfile;
+struct RunPrediction;
+struct StepParts;
+struct StepPrediction;
+struct TrainingRun;
 
 /// The stack whose runs are programs of ours: planned and priced operation by operation.
 inline constexpr std::string_view kOwnSoftware = "meshplan";
