@@ -27,7 +27,7 @@ BUDGET = {
     "mutated inputs": (60, 60),
     "fresh machine": (90, 120),
 }
-KINDS = ((r"\.(o|a\.o)$", "compile"), (r"(^|/)(meshplan|test_|lib|example_|.*_bench$|.*_mpi_test$)", "link"))
+KINDS = ((r"\.(o|obj)$", "compile"), (r"(^|/)(meshplan|test_|lib|example_|.*_bench$|.*_mpi_test$)", "link"))
 
 
 def read_tsv(path):
