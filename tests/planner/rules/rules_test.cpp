@@ -370,6 +370,26 @@ TEST_CASE("Facts of a plan have the meanings that are told", "[planner][rules]")
   }
 }
 
+TEST_CASE("Facts that are alike are told apart", "[planner][rules]") {
+  program::Plan plan = plan_of("deepseek-v3", {.tp = 2, .pp = 8, .dp = 32, .ep = 64});
+  const Facts facts = facts_of(plan);
+  CHECK(facts.at("expert_groups") == 8);  // n_group of its config.json
+  CHECK(facts.at("top_groups") == 4);     // topk_group
+  CHECK(facts.at("recompute_limited") == 0);
+  CHECK(facts.at("recompute_by_stage") == 0);
+  plan.recompute.layers_per_stage = {1, 2};
+  const Facts changed = facts_of(plan);
+  CHECK(changed.at("recompute_limited") == 1);
+  CHECK(changed.at("recompute_by_stage") == 1);
+}
+
+TEST_CASE("A fact beside a plan wins over the plan's own of that name", "[planner][rules]") {
+  const program::Plan plan = plan_of("llama3-8b", {.tp = 4, .dp = 2});
+  const RuleSet& rules = rules_for("megatron-lm");
+  CHECK(of_rule(judge(rules, plan), "M4").verdict == Verdict::Passed);  // 32 heads
+  CHECK(of_rule(judge(rules, plan, {{"heads", 30}}), "M4").verdict == Verdict::Failed);
+}
+
 TEST_CASE("Facts beside a plan replace the plan's", "[planner][rules]") {
   const program::Plan plan = plan_of("llama3-8b", {.tp = 4, .dp = 2});
   const RuleSet& rules = rules_for("megatron-lm");

@@ -60,6 +60,18 @@ TEST_CASE("A stopped rank hangs after the timeout even while others go on", "[ru
   CHECK(hang->rank == 1);
 }
 
+TEST_CASE("Of several stopped ranks the one that stopped first is named", "[runtime][watchdog]") {
+  std::vector<RankView> ranks{view(0, RankState::Working, 30), view(1, RankState::Working, 40),
+                              view(2, RankState::Working, 20)};
+  ranks[0].stopped = Seconds{30};
+  ranks[1].stopped = Seconds{40};
+  ranks[2].stopped = Seconds{20};
+  const auto hang = find_hang(ranks, kTimeout);
+  REQUIRE(hang);
+  CHECK(hang->kind == Hang::Kind::Stopped);
+  CHECK(hang->rank == 1);
+}
+
 TEST_CASE("A debugger suspends the watch, and finished ranks cannot hang", "[runtime][watchdog]") {
   std::vector<RankView> ranks{view(0, RankState::Working, 99)};
   ranks[0].traced = true;

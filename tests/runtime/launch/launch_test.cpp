@@ -1,11 +1,14 @@
 #include "runtime/launch/launch.hpp"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "launch/launcher_line.hpp"
+#include "runtime/temporary_folder.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -112,6 +115,20 @@ TEST_CASE("The exit code of the job comes back; foreign codes count as failure",
   CHECK(exit_code("true") == 0);
   CHECK(exit_code("false") == 1);
   CHECK_THROWS_AS(exit_code("no-such-launcher-anywhere"), IoError);
+}
+
+TEST_CASE("Of mpiexec's exit codes our own come back, and all others are 1", "[runtime][launch]") {
+  const test::TemporaryFolder folder;
+  const auto exit_code_of = [&](const std::string& last_line) {
+    LaunchSpec spec{.ranks = 1, .bind_to_cores = false, .command = {"unused"}};
+    spec.mpiexec = folder.file("launcher.sh", "#!/bin/sh\n" + last_line + "\n");
+    std::filesystem::permissions(spec.mpiexec, std::filesystem::perms::owner_all);
+    return launch_ranks(spec);
+  };
+  for (const int own : {2, 3, kInterrupted})  // cli/src/process/exit_codes.hpp
+    CHECK(exit_code_of("exit " + std::to_string(own)) == own);
+  for (const int foreign : {4, 255}) CHECK(exit_code_of("exit " + std::to_string(foreign)) == 1);
+  CHECK(exit_code_of("kill -9 $$") == 1);
 }
 
 }  // namespace

@@ -115,6 +115,37 @@ TEST_CASE("no byte of a checkpoint can change unseen", "[checkpoint]") {
   Checkpoint(step).verify();
 }
 
+TEST_CASE("an index that was edited is refused, and names no file elsewhere", "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  const SharedFolder folder(*world);
+  if (const auto group = first_ranks(*world, 1)) {
+    CheckpointJob job(checkpoint_plan(llama_style(), {}), *group, folder.path());
+    job.save(1);
+    job.wait();
+  }
+  world->barrier().wait();
+  if (world->rank() != 0) return;
+  const std::string step = folder.path() + "/step-1", file = step + "/index.json";
+  const Json saved = Json::parse(runtime::read_text(file));
+  const auto write = [&](const Json& index) { std::ofstream(file) << index.dump(1) << "\n"; };
+  Json edited = saved;
+  edited["run"]["step"] = 2;
+  write(edited);
+  CHECK_THROWS_WITH(Checkpoint(step), Contains("index_hash") && Contains("was edited"));
+
+  for (const char* name : {"../step-1/rank-00000.safetensors", "/etc/passwd", "..", ""}) {
+    Json outside = saved;
+    outside["manifest"]["files"][0]["name"] = name;
+    outside.erase("index_hash");
+    outside["index_hash"] = hex(content_hash(outside.dump()));
+    write(outside);
+    INFO(name);
+    CHECK_THROWS_WITH(Checkpoint(step), Contains("is not the name of a file in it"));
+  }
+  write(saved);
+  Checkpoint(step).verify();
+}
+
 TEST_CASE("retention keeps the newest, and leftovers of a killed save are removed",
           "[checkpoint]") {
   const auto world = runtime::make_host_world(mpi_session(), {});
