@@ -43,6 +43,17 @@ TEST_CASE("Eight tensor-parallel H100s hold Llama 2 7B", "[sim][memory]") {
   CHECK(report.stages.front().communication == Approx(2 * 256 * kMib));  // tp and tp-pp
 }
 
+TEST_CASE("Stages open a communicator for their peers beside those of groups", "[sim][memory]") {
+  const auto communicators = [](program::ParallelConfig parallel) {
+    const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), parallel.world_size());
+    const auto report = memory_report(program::lower_all(tiny_plan(parallel, 8)), cluster);
+    return report.stages.front().communication / (256 * kMib);
+  };
+  CHECK(communicators({}) == 0);
+  CHECK(communicators({.pp = 2}) == 2);  // tp-pp, and peers
+  CHECK(communicators({.pp = 4}) == 2);
+}
+
 TEST_CASE("The parts add up and the largest stage decides", "[sim][memory]") {
   const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 4);
   const auto programs = program::lower_all(tiny_plan({.pp = 4}, 8));
