@@ -167,7 +167,7 @@ def end_group(process):
 
 
 def verdict(text, status):
-    """Names of the Catch test cases that failed; else the last line that was printed."""
+    """Names of the Catch test cases that failed; else the first failure that a script named; else its last line."""
     lines = text.splitlines()
     names = []
     for i, line in enumerate(lines):
@@ -184,6 +184,9 @@ def verdict(text, status):
             names.append(title)
     if names:
         return " | ".join(names)
+    failures = [line.strip() for line in lines if line.startswith("FAILED:")]  # of our shell scripts
+    if failures:
+        return failures[0]
     said = [line.strip() for line in lines if line.strip()]
     how = f"exit code {status}" if status > 0 else f"signal {-status}"
     return said[-1] if said else how
