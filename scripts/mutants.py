@@ -107,7 +107,7 @@ class Checkout:
         self.tests = {test["name"]: test for test in json.loads(shown.stdout)["tests"]}
 
     def run(self, name, only):
-        """Runs a test as ctest does; `only` replaces or adds the test names of a Catch program."""
+        """Runs a test as ctest does; `only` selects some of a Catch program's tests, of those that ctest runs."""
         if name not in self.tests:
             raise Invalid(f"no test of plain ctest is called {name}")
         test = self.tests[name]
@@ -118,9 +118,13 @@ class Checkout:
         environment = dict(os.environ)
         environment.update(each.split("=", 1) for each in properties.get("ENVIRONMENT", []))
         if only:
+            parts = only.split(",")
             if "--filenames-as-tags" in command:
-                command.pop()
-            command.append(",".join(part + NO_HIDDEN for part in only.split(",")))
+                files = command.pop()
+                elsewhere = [part for part in parts if part not in files]
+                if elsewhere:
+                    raise Invalid(f"{name} does not run {', '.join(elsewhere)}")
+            command.append(",".join(part + NO_HIDDEN for part in parts))
         return run_test(command, properties.get("WORKING_DIRECTORY", self.build_folder), environment,
                         float(properties.get("TIMEOUT", DEFAULT_TIMEOUT)))
 
