@@ -24,15 +24,15 @@ constexpr std::size_t kChallenge = kMagicBytes + kHash;
 constexpr std::size_t kClaim = kMagicBytes + sizeof(Identity) + 2 * kHash;
 constexpr std::size_t kWelcome = kMagicBytes + kHash;
 
-using Words = std::vector<std::byte>;
+using Bytes = std::vector<std::byte>;
 
-Words read(const Socket& socket, std::size_t bytes) {
-  Words words(bytes);
+Bytes read(const Socket& socket, std::size_t bytes) {
+  Bytes words(bytes);
   if (!read_all(socket, words, Deadline(Seconds{10}))) return {};
   return words;
 }
 
-void say(const Socket& socket, const Words& words) {
+void say(const Socket& socket, const Bytes& words) {
   CHECK(write_all(socket, words, kSoon));
 }
 
@@ -51,7 +51,7 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
   int port() const { return port_.number; }
   /// Once the caller has been answered.
-  Words claim() {
+  Bytes claim() {
     while (!heard_) std::this_thread::sleep_for(1ms);
     return claim_;
   }
@@ -73,7 +73,7 @@ class Relay {
   }
 
   Port port_{true};
-  Words claim_;
+  Bytes claim_;
   std::atomic<bool> heard_ = false;
   std::thread thread_;
 };
@@ -92,7 +92,7 @@ TEST_CASE("A stranger at the port does not count as a rank", "[runtime][stranger
     std::int64_t bytes = 0;
   } hello;
   const Socket old = call(port.number);
-  say(old, Words(reinterpret_cast<const std::byte*>(&hello),
+  say(old, Bytes(reinterpret_cast<const std::byte*>(&hello),
                  reinterpret_cast<const std::byte*>(&hello) + sizeof hello));
   const RankProcess one(place_of(1, 2, port.number), "", 20);
   CHECK(one.result() == "got id ");
@@ -159,15 +159,15 @@ TEST_CASE("What a rank has said is worth nothing a second time", "[runtime][stra
   const RankProcess zero(place_of(0, 3, port.number, kSecret), "id", 20);
   Relay between(port.number);
   const RankProcess one(place_of(1, 3, between.port(), kSecret), "one", 20);
-  const Words claim = between.claim();
+  const Bytes claim = between.claim();
   REQUIRE(claim.size() == kClaim);
   const auto replay_to = [&](int there) {
     const Socket replay = call(there);
     CHECK(read(replay, kChallenge).size() == kChallenge);
     say(replay, claim);
-    const Words answer = read(replay, kWelcome);
-    CHECK(Words(answer.begin(), answer.begin() + kMagicBytes) !=
-          Words(claim.begin(), claim.begin() + kMagicBytes));  // refused
+    const Bytes answer = read(replay, kWelcome);
+    CHECK(Bytes(answer.begin(), answer.begin() + kMagicBytes) !=
+          Bytes(claim.begin(), claim.begin() + kMagicBytes));  // refused
   };
   replay_to(port.number);  // were it believed: two processes of rank 1, and the job ends
   const Port next(false);
@@ -186,13 +186,13 @@ TEST_CASE("Its own words sent back convince nobody", "[runtime][strangers]") {
     Socket caller;
     while (!caller.is_open()) caller = accept_one(port.kept.get());
     // The magic is no secret: it is in every challenge and claim.
-    Words challenge(kChallenge);
+    Bytes challenge(kChallenge);
     const std::uint64_t magic = 0x326873656d6e6c70ULL;
     std::memcpy(challenge.data(), &magic, sizeof magic);
     say(caller, challenge);
-    const Words claim = read(caller, kClaim);
+    const Bytes claim = read(caller, kClaim);
     REQUIRE(claim.size() == kClaim);
-    Words welcome(claim.begin(), claim.begin() + kMagicBytes);
+    Bytes welcome(claim.begin(), claim.begin() + kMagicBytes);
     welcome.insert(welcome.end(), claim.end() - kHash, claim.end());
     say(caller, welcome);
     CHECK_THAT(one.result(), Contains("is not rank 0 of this job"));
@@ -201,17 +201,17 @@ TEST_CASE("Its own words sent back convince nobody", "[runtime][strangers]") {
     const Port port(false);
     const RankProcess zero(place_of(0, 2, port.number, kSecret), "id", 20);
     const Socket caller = call(port.number);
-    const Words challenge = read(caller, kChallenge);
+    const Bytes challenge = read(caller, kChallenge);
     REQUIRE(challenge.size() == kChallenge);
     const Identity identity{.from = 1, .to = 0, .size = 2};
-    Words claim(challenge.begin(), challenge.begin() + kMagicBytes);
+    Bytes claim(challenge.begin(), challenge.begin() + kMagicBytes);
     const auto* who = reinterpret_cast<const std::byte*>(&identity);
     claim.insert(claim.end(), who, who + sizeof identity);
     for (int i = 0; i < 2; ++i) claim.insert(claim.end(), challenge.end() - kHash, challenge.end());
     say(caller, claim);
-    const Words answer = read(caller, kWelcome);
-    CHECK(Words(answer.begin(), answer.begin() + kMagicBytes) !=
-          Words(challenge.begin(), challenge.begin() + kMagicBytes));
+    const Bytes answer = read(caller, kWelcome);
+    CHECK(Bytes(answer.begin(), answer.begin() + kMagicBytes) !=
+          Bytes(challenge.begin(), challenge.begin() + kMagicBytes));
     const RankProcess one(place_of(1, 2, port.number, kSecret), "", 20);
     CHECK(zero.result() == "got id ");
   }
@@ -231,13 +231,13 @@ TEST_CASE("Silent connections hold up nobody, and the deadline holds", "[runtime
   CHECK_THAT(result, Contains("rank 2 of 3 did not come"));  // so rank 1 was heard between them
 }
 
-TEST_CASE("Words that drip in hold up nobody", "[runtime][strangers]") {
+TEST_CASE("Bytes that drip in hold up nobody", "[runtime][strangers]") {
   const Port port(false);
   const RankProcess zero(place_of(0, 2, port.number, kSecret), "id", 2);
   std::vector<Socket> slow;
   for (int i = 0; i < 20; ++i) slow.push_back(call(port.number));
   const auto begin = std::chrono::steady_clock::now();
-  const Words challenge = read(slow.front(), kChallenge);
+  const Bytes challenge = read(slow.front(), kChallenge);
   std::size_t said = 0;
   for (bool open = true; open && std::chrono::steady_clock::now() - begin < 6s; ++said) {
     for (const Socket& socket : slow)
@@ -264,7 +264,7 @@ TEST_CASE("Strangers at the ranks' own ports do not disturb them", "[runtime][st
     ports.merge(listening_at(one.pid()));
   }
   std::vector<Socket> strangers;
-  const Words greeting(16);
+  const Bytes greeting(16);
   for (const std::string& at : ports) {
     CHECK_THAT(at, Catch::StartsWith("127.0.0.1:"));
     const int number = std::stoi(at.substr(at.find(':') + 1));
