@@ -40,6 +40,7 @@ clean_up() {
   rm -rf "$work"
 }
 trap clean_up EXIT
+
 build() {
   cd "$work/$1"
   cmake --preset release -DMESHPLAN_CUDA=OFF >"$work/$1.log" 2>&1

@@ -49,9 +49,8 @@ def ninja_steps(log):
 
 def cache_was_warm(log):
     """Whether four of five files came out of the compiler's cache."""
-    calls = collections.Counter(log.read_text().split()) if log.exists() else {}
-    hits = calls["direct_cache_hit"] + calls["preprocessed_cache_hit"] if calls else 0
-    return hits > 4 * (calls["cache_miss"] if calls else 1)
+    calls = collections.Counter(log.read_text().split() if log.exists() else [])
+    return calls["direct_cache_hit"] + calls["preprocessed_cache_hit"] > 4 * calls["cache_miss"]
 
 
 def labels_of(path):
@@ -100,7 +99,7 @@ def main():
             for label, (count, wall, used) in sorted(groups.items(), key=lambda item: -item[1][1]):
                 rows.append([f"  {label}, {count} tests (one after another)", f"{wall:.0f}", f"{used:.0f}", ""])
     total = sum(seconds for _, seconds, _ in parts)
-    limit = (20 if warm else 45) * 60
+    limit = sum(seconds[column] for seconds in BUDGET.values())
     rows.append(["in all", f"{total:.0f}", f"{sum(processor for *_, processor in parts):.0f}", str(limit)])
     print(f"ci: where the time went ({os.cpu_count()} cores, compiler's cache {'warm' if warm else 'cold'})")
     show(rows, ["part", "seconds", "processor s", "budget"])

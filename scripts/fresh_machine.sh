@@ -20,17 +20,15 @@ case $form in '' | --quick | --changed) ;; *) usage ;; esac
 
 # Set-up, CMake, packaging and README's commands; not the CMake of tests and benches, which every build runs.
 deciding() {
-  local files=(CMakeLists.txt CMakePresets.json cmake scripts/setup.sh scripts/fresh_machine.sh demo.sh test.sh
-               '*/CMakeLists.txt' ':!tests' ':!bench')
-  git -C "$repository" ls-files -z "${files[@]}" |
-    (cd "$repository" && xargs -0 -I{} git rev-parse 'HEAD:{}')
+  git -C "$repository" ls-tree -r HEAD | grep -vE $'\t(tests|bench)/' |
+    grep -E $'\t(.*CMakeLists.txt|CMakePresets.json|cmake/.*|scripts/(setup|fresh_machine).sh|(demo|test).sh)$'
   git -C "$repository" show HEAD:README.md | grep '^    '
 }
 hash=$(deciding | sha256sum | cut -c 1-16)
 record=$repository/scripts/fresh_machine.tsv
 if [ "$form" = --changed ]; then
-  if grep -q "^$suite	[a-z]*	$hash	" "$record"; then
-    echo "fresh_machine: nothing that decides it changed since the success of $(grep "^$suite	[a-z]*	$hash	" "$record" | tail -n 1 | cut -f 4)"
+  if known=$(grep "^$suite	[a-z]*	$hash	" "$record"); then
+    echo "fresh_machine: nothing that decides it changed since the success of $(tail -n 1 <<<"$known" | cut -f 4)"
     exit 0
   fi
   form=--quick
