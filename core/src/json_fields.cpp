@@ -82,7 +82,11 @@ const Json* JsonReader::find(std::string_view key) const {
 }
 
 std::string JsonReader::child(std::string_view key) const {
-  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  return below(path_, key);
+}
+
+std::string JsonReader::below(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
 void JsonReader::finish() const {

@@ -88,6 +88,8 @@ class JsonReader {
  private:
   const Json* find(std::string_view key) const;
   std::string child(std::string_view key) const;
+  /// Path of a key in the object at `path`.
+  static std::string below(const std::string& path, std::string_view key);
   [[noreturn]] void fail(const std::string& path, const Json& value,
                          std::string_view expected) const;
   /// Of a value that is none of these names.
@@ -147,7 +149,7 @@ class JsonReader {
                Bounds bounds) const {
     if (!value.is_object()) fail(path, value, "an object");
     out.clear();
-    for (const auto& [key, item] : value.items()) convert(item, path + "." + key, out[key], bounds);
+    for (const auto& [key, item] : value.items()) convert(item, below(path, key), out[key], bounds);
   }
 
   template <DescribedStruct T>
