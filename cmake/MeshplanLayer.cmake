@@ -18,22 +18,29 @@ endif()
 target_compile_options(meshplan_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:${meshplan_warnings}>"
                        "$<$<COMPILE_LANGUAGE:CUDA>:${meshplan_cuda_warnings}>")
+# Checks of UndefinedBehaviorSanitizer that a folder is compiled without: sanitizer builds take time.
+define_property(TARGET PROPERTY MESHPLAN_UNDEFINED_LEFT_OUT INHERITED
+                BRIEF_DOCS "checks left out" FULL_DOCS "Arguments of -fno-sanitize, with commas.")
 if(MESHPLAN_SANITIZE)
   if(MESHPLAN_SANITIZE STREQUAL "THREAD")
     set(meshplan_sanitizers thread)
     # Fences order what processes share (status_board.cpp), where this sanitizer sees nothing anyway.
     target_compile_options(meshplan_options INTERFACE -Wno-tsan)
   else()
-    set(meshplan_sanitizers address,undefined)
+    set(meshplan_sanitizers address)
+    set(meshplan_left_out $<TARGET_PROPERTY:MESHPLAN_UNDEFINED_LEFT_OUT>)
+    # What a null pointer or a place beyond an object leads to, AddressSanitizer reports where it is
+    # used; to check every pointer before that costs a sixth of the build.
+    target_compile_options(meshplan_options INTERFACE -fsanitize=undefined
+                           -fno-sanitize=null,object-size
+                           $<$<BOOL:${meshplan_left_out}>:-fno-sanitize=${meshplan_left_out}>)
+    target_link_options(meshplan_options INTERFACE -fsanitize=undefined)
   endif()
   # The instrumentation makes GCC's flow analysis see uninitialised reads where there are none (its
   # manual says so under -fsanitize); the other build types keep that warning.
   target_compile_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer
                          -Wno-maybe-uninitialized)
-  # What a null pointer or a place beyond an object leads to, AddressSanitizer reports where it is
-  # used; to check every pointer before that costs a sixth of the build.
-  target_compile_options(meshplan_options INTERFACE -fno-sanitize=null,object-size)
   target_link_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers})
 endif()
 

@@ -1,5 +1,5 @@
 // Feeds every reader with mutated inputs: scripts/fuzz.sh.
-//   fuzz --seconds 120 --seed 1 --corpus DIR --keep DIR [--reader NAME] [--jobs N]
+//   fuzz --seconds 120 --seed 1 --corpus DIR --keep DIR [--reader NAME|--without NAME] [--jobs N]
 //   fuzz ... --most-seconds 2            an input that takes longer is a fault
 //   fuzz --replay READER FILE...         one input each
 //   fuzz --replay-all --corpus DIR       every file of the corpus
@@ -41,7 +41,8 @@ struct Options {
   std::uint64_t seed = 1;
   std::string corpus;
   std::string keep = "fuzz-findings";
-  std::string reader;
+  std::string reader;   // this one alone
+  std::string without;  // all but this one
   int jobs = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   bool replay_all = false;
   std::vector<std::string> replay;  // reader, then files
@@ -95,6 +96,7 @@ std::vector<Target> targets_of(const Options& options) {
   for (Reader& reader : all_readers()) {
     names.push_back(reader.name);
     if (!options.reader.empty() && reader.name != options.reader) continue;
+    if (reader.name == options.without) continue;
     Target target{.reader = std::move(reader), .seeds = {}};
     for (const std::string& seed : target.reader.seeds) target.seeds.push_back(make_seed(seed));
     if (!options.corpus.empty())
@@ -287,6 +289,8 @@ Options parse(int argc, char** argv) {
       options.keep = value();
     else if (name == "--reader")
       options.reader = value();
+    else if (name == "--without")
+      options.without = value();
     else if (name == "--jobs")
       options.jobs = std::max(1, std::stoi(value()));
     else if (name == "--most-seconds")

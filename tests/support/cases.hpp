@@ -14,15 +14,17 @@ inline bool all_cases() {
   return wanted != nullptr && std::string_view(wanted) == "all";
 }
 
-/// How many of a test's random cases to try: all, else a quarter, and under sanitizers, where each
-/// takes ten times as long, a tenth of that.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;  // everything takes ten times as long
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// How many of a test's random cases to try: all, else a quarter, and under sanitizers a tenth of
+/// that.
 inline int random_cases(int all) {
   if (all_cases()) return all;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::max(3, all / 40);
-#else
-  return std::max(3, all / 4);
-#endif
+  return std::max(3, all / (kSanitized ? 40 : 4));
 }
 
 }  // namespace meshplan::testing
