@@ -49,8 +49,16 @@ std::optional<PricedChange> Doctor::priced(const std::vector<const Change*>& cha
     found.settings.insert(found.settings.end(), change->settings.begin(), change->settings.end());
     found.plan = changed(found.plan, *change);
   }
-  if (!request_.plan.layers_per_stage.empty() && found.plan.layers_per_stage.empty())
-    found.settings.push_back("layers_per_stage=[]");
+  // Other stages take along what the plan says of each one.
+  const auto cleared = [&](const std::vector<int>& now, const std::vector<int>& then,
+                           const std::string& setting) {
+    if (!now.empty() && then.empty() && !std::ranges::count(found.settings, setting))
+      found.settings.push_back(setting);
+  };
+  const program::Plan& plan = request_.plan;
+  cleared(plan.layers_per_stage, found.plan.layers_per_stage, "layers_per_stage=[]");
+  cleared(plan.recompute.layers_per_stage, found.plan.recompute.layers_per_stage,
+          "recompute.layers_per_stage=[]");
   try {
     if (!starts(found.plan)) return std::nullopt;
     found.step = estimator_.estimate(found.plan);

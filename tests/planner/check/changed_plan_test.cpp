@@ -4,6 +4,8 @@
 #include "check/changes.hpp"
 #include "planner/check/check.hpp"
 #include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "program/plan_file/plan_settings.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
@@ -18,6 +20,15 @@ CheckRequest request_on(int ranks) {
   return request;
 }
 
+/// Two stages, with what each has said of it.
+CheckRequest request_of_listed_stages() {
+  CheckRequest request = request_on(8);
+  request.plan.layers_per_stage = {15, 17};
+  request.plan.recompute = {.kind = program::RecomputeKind::Full, .layers_per_stage = {3, 5}};
+  REQUIRE(program::check(request.plan).empty());
+  return request;
+}
+
 }  // namespace
 
 TEST_CASE("A plan is predicted on a cluster of as many ranks alone", "[planner][check]") {
@@ -28,11 +39,8 @@ TEST_CASE("A plan is predicted on a cluster of as many ranks alone", "[planner][
 }
 
 TEST_CASE("A plan with other stages keeps no lists of stages", "[planner][check]") {
-  CheckRequest request = request_on(8);
-  program::Plan& plan = request.plan;
-  plan.layers_per_stage = {15, 17};
-  plan.recompute = {.kind = program::RecomputeKind::Full, .layers_per_stage = {3, 5}};
-  REQUIRE(program::check(plan).empty());
+  const CheckRequest request = request_of_listed_stages();
+  const program::Plan& plan = request.plan;
   int of_other_stages = 0;
   for (const Change& change : changes_of(plan, *request.cluster)) {
     const program::Plan other = changed(plan, change);
@@ -43,6 +51,24 @@ TEST_CASE("A plan with other stages keeps no lists of stages", "[planner][check]
     ++of_other_stages;
   }
   CHECK(of_other_stages > 3);
+}
+
+TEST_CASE("The settings of an offered change make the plan that was priced", "[planner][check]") {
+  const CheckRequest request = request_of_listed_stages();
+  const std::string text = program::to_json(request.plan);
+  const CheckResult result = check_plan(request);
+  int of_other_stages = 0;
+  for (const auto* offered : {&result.fitting, &result.faster})
+    for (const PricedChange& change : *offered) {
+      INFO(change.words);
+      const std::string changed_text =
+          program::change_plan(text, "plan.json", change.settings).text;
+      const program::Plan plan = program::parse_plan(changed_text, "plan.json");
+      CHECK(program::differing_settings(plan, change.plan).empty());
+      CHECK(plan.recompute == change.plan.recompute);
+      of_other_stages += change.plan.parallel.pp != request.plan.parallel.pp;
+    }
+  CHECK(of_other_stages > 0);
 }
 
 }  // namespace meshplan::planner
