@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # clang-tidy with the repository's .clang-tidy over the layers' sources; every finding is an error.
-#   scripts/tidy.sh            the newest changes, as many files as take five minutes on two cores, or as many as a
+#   scripts/tidy.sh            the newest changes, as many files as take two minutes on two cores, or as many as a
 #                              shallow clone knows
 #   scripts/tidy.sh BASE       what changed since the commit that HEAD and BASE have in common
 #   scripts/tidy.sh --all      everything, twelve files at a time: half an hour on two cores
@@ -11,7 +11,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 layers='core|models|program|sim|planner|kernels|runtime|reports|cli'
-few=12  # files that take less than five minutes: one takes 20 to 40 s of processor time
+few=10  # files that take less than two minutes: one takes 10 to 30 s of processor time
 since=${1:-}
 preset=dev
 checks=()
