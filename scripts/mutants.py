@@ -4,6 +4,7 @@
   scripts/mutants.py [NAME|AREA...]      default: all mutants
   scripts/mutants.py --list              prints them
   scripts/mutants.py --tree FOLDER       mutates this checkout, say one with tests that are not committed yet
+  scripts/mutants.py --table FILE        also writes which test catches which, as Markdown (tests/mutants.md)
   scripts/mutants.py --keep              leaves the checkout that it made
   scripts/mutants.py --jobs N            processes of the compiler at a time (2)
 
@@ -249,7 +250,20 @@ def print_table(results):
         say(f"{area:{widths[0]}}  {name:{widths[1]}}  {seconds:>7}  {fate}")
 
 
-def run_all(checkout, mutants):
+def write_table(results, path):
+    """Which test catches which mutant, as Markdown."""
+    lines = ["# Planted bugs, and what catches them", "",
+             "`scripts/mutants.py --table tests/mutants.md` plants each bug of [mutants.json](mutants.json), runs its test "
+             "and writes this table.", "",
+             "| area | bug | file | test | caught by |", "|---|---|---|---|---|"]
+    for mutant, result in results:
+        fate = str(result) if isinstance(result, Invalid) else result.verdict or "**nothing**"
+        fate = fate.splitlines()[0].replace("|", ";")
+        lines.append(f"| {mutant.area} | {mutant.name} | `{mutant.file}` | {mutant.test} | {fate} |")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def run_all(checkout, mutants, table):
     """@returns the exit code"""
     for mutant in mutants:
         mutated(mutant, (checkout.tree / mutant.file).read_text())
@@ -270,6 +284,8 @@ def run_all(checkout, mutants):
         seconds = time.monotonic() - start
         say(f"{number}/{len(mutants)} {mutant.name}: {fate_of(result)} ({seconds:.0f} s with its build)")
     print_table(results)
+    if table:
+        write_table(results, table)
     invalid = [mutant.name for mutant, result in results if isinstance(result, Invalid)]
     survivors = [mutant.name for mutant, result in results if fate_of(result) == "SURVIVES"]
     for names, fate in ((survivors, "survive"), (invalid, "are invalid")):
@@ -283,6 +299,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--tree", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # files are restored
@@ -296,10 +313,10 @@ def main():
             tree = options.tree.resolve()
             if tree == ROOT:
                 raise Invalid("mutants do not belong into the checkout that you work in; give another one")
-            return run_all(Checkout(tree, options.jobs), mutants)
+            return run_all(Checkout(tree, options.jobs), mutants, options.table)
         tree = make_worktree(pathlib.Path(tempfile.mkdtemp(prefix="meshplan-mutants-")))
         try:
-            return run_all(Checkout(tree, options.jobs), mutants)
+            return run_all(Checkout(tree, options.jobs), mutants, options.table)
         finally:
             if options.keep:
                 say(f"kept: {tree}; remove it by: git worktree remove --force {tree}")
