@@ -214,9 +214,9 @@ grep -q "died\|job ends" "$output" && fail "SIGTERM to a rank: somebody died"
 expect_start_failure() {
   name=$1 pattern=$2
   shift 2
-  others=
   "$victim" launch localhost:4 "$@" "$token" >"$output" 2>&1 &
   job=$!
+  others=$job  # until it has become the victim, its arguments are this script's
   expect_all_gone "$name" 1 "$pattern"
 }
 in_background expect_start_failure "exit without an error inside MPI's start" \
