@@ -17,15 +17,15 @@ import sys
 # Seconds that a part should take on two cores: with a warm compiler's cache, and on a machine that
 # has nothing. Sums: 20 and 45 minutes.
 BUDGET = {
-    "packages": (10, 240),
-    "classroom": (20, 210),
-    "build": (120, 720),
-    "tests": (540, 540),
-    "clang-tidy": (60, 150),
-    "sanitizers: build": (60, 420),
+    "packages": (10, 60),
+    "classroom": (20, 220),
+    "build": (120, 800),
+    "tests": (520, 520),
+    "clang-tidy": (60, 120),
+    "sanitizers: build": (60, 650),
     "sanitizers: tests": (240, 240),
-    "mutated inputs": (60, 60),
-    "fresh machine": (90, 120),
+    "mutated inputs": (50, 50),
+    "fresh machine": (120, 40),
 }
 KINDS = ((r"\.(o|obj)$", "compile"), (r"(^|/)(meshplan|test_|lib|example_|.*_bench$|.*_mpi_test$)", "link"))
 
