@@ -1,15 +1,18 @@
 #include "runtime/job/run_rank.hpp"
 
+#include <chrono>
 #include <exception>
 #include <fmt/format.h>
 #include <new>
 #include <string>
+#include <thread>
 #include <unistd.h>
 
 #include "core/error.hpp"
 #include "core/printable.hpp"
 #include "launch/launcher_line.hpp"
 #include "os/out_of_memory.hpp"
+#include "os/written_pipe.hpp"
 
 namespace meshplan::runtime {
 
@@ -25,10 +28,13 @@ int run_rank(const Session& session, const std::function<int()>& work) {
     [[maybe_unused]] const auto written =
         silent ? 0 : ::write(STDERR_FILENO, line.data(), line.size());
     if (session.size() > 1) {
-      constexpr useconds_t kForwardingUs = 100'000;
-      constexpr useconds_t kForRankZeroUs = 2'000'000;
-      // mpiexec forwards lines and aborts by different ways; without this 1 of 50 lines was lost.
-      ::usleep(silent ? kForRankZeroUs : kForwardingUs);
+      constexpr std::chrono::milliseconds kReading{5'000};  // on a machine that is very busy
+      constexpr std::chrono::milliseconds kForwarding{100};
+      constexpr std::chrono::milliseconds kForRankZero{2'000};
+      // mpiexec's proxy takes lines and aborts by different ways: an abort that overtook the line
+      // lost 1 of 50. What the proxy has read it forwards first.
+      if (!silent) wait_until_read(STDERR_FILENO, kReading);
+      std::this_thread::sleep_for(silent ? kForRankZero : kForwarding);
       session.abort(exit_code);
     }
     return exit_code;
