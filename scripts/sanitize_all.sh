@@ -4,7 +4,7 @@
 # on two cores.
 #   scripts/sanitize_all.sh [address|thread]      default: both
 # address: AddressSanitizer and UndefinedBehaviorSanitizer over all tests but installed packages and browsers, with all
-#          random cases of sim and planner, and ten minutes of mutated inputs
+#          cases of sim, planner and kernels, and ten minutes of mutated inputs
 # thread:  ThreadSanitizer over the tests of the layers that have threads, and over ranks that meet over TCP
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -23,8 +23,8 @@ part() {
 if [ "$wanted" != thread ]; then
   part "address: build" "$root/scripts/setup.sh" asan
   part "address: tests" ctest --test-dir "$root/build/asan" --output-on-failure --parallel "$(nproc)" -LE 'gpu|browser|install'
-  part "address: all random cases" env MESHPLAN_CASES=all \
-    ctest --test-dir "$root/build/asan" --output-on-failure -R '^(sim|planner)$' --timeout 3600
+  part "address: all cases" env MESHPLAN_CASES=all \
+    ctest --test-dir "$root/build/asan" --output-on-failure -R '^(sim|planner|kernels|kernels[.]cuda_emulated)$' --timeout 3600
   part "address: mutated inputs" "$root/scripts/fuzz.sh" 600 "$RANDOM"
 fi
 if [ "$wanted" != address ]; then

@@ -399,7 +399,7 @@ TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][atten
   const bool sinks = GENERATE(false, true);
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (std::size_t i = 0; i < cases().size(); ++i) {
-      if (testing::kSanitized && sinks != (i % 2 == 1)) continue;  // each case once
+      if (testing::few_cases() && sinks != (i % 2 == 1)) continue;  // each case once
       INFO(name_of(dtype) << " case " << i << (sinks ? " with sinks" : ""));
       const auto input = make_input(cases()[i], dtype, sinks);
       const auto expected = reference::attention(input);
@@ -421,7 +421,7 @@ TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][atte
   const bool sinks = GENERATE(false, true);
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (std::size_t i = 0; i < cases().size(); ++i) {
-      if (testing::kSanitized && sinks != (i % 2 == 1)) continue;  // each case once
+      if (testing::few_cases() && sinks != (i % 2 == 1)) continue;  // each case once
       INFO(name_of(dtype) << " case " << i << (sinks ? " with sinks" : ""));
       const auto input = make_input(cases()[i], dtype, sinks);
       const Matrix output_grad = random_in(

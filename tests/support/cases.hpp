@@ -20,6 +20,11 @@ inline constexpr bool kSanitized = true;  // everything takes ten times as long
 inline constexpr bool kSanitized = false;
 #endif
 
+/// Whether a test with a few large cases leaves some out.
+inline bool few_cases() {
+  return kSanitized && !all_cases();
+}
+
 /// How many of a test's random cases to try: all, else a quarter, and under sanitizers a tenth of
 /// that.
 inline int random_cases(int all) {

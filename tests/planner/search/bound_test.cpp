@@ -33,7 +33,7 @@ const Case kCases[] = {{"gpt2-124m", 8, 1024, 16},
                        {"llama3-8b", 16, 4096, 32, "torchtitan"}};
 
 std::span<const Case> cases() {
-  return std::span(kCases).first(testing::kSanitized ? 2 : std::size(kCases));
+  return std::span(kCases).first(testing::few_cases() ? 2 : std::size(kCases));
 }
 
 SearchRequest request_of(const Case& one) {
