@@ -26,7 +26,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct CalibrateOptions {
   std::optional<std::string> out;
   std::optional<std::string> name;
   // Absent until resolve(): what is worth measuring depends on the device.
@@ -51,7 +51,7 @@ struct Options {
 };
 
 /// Fills in what was not given: a small model on processor cores, one of today's on GPUs.
-void resolve(Options& options) {
+void resolve(CalibrateOptions& options) {
   const bool on_gpus = choose_device(options.device) == DeviceKind::Cuda;
   options.device.device = on_gpus ? "cuda" : "cpu";
   if (!options.model) options.model = on_gpus ? "llama3.2-1b" : "tiny-llama";
@@ -80,7 +80,7 @@ void resolve(Options& options) {
         fmt::format("--operator-seconds {}: must be more than 0", options.operators_s));
 }
 
-std::vector<program::Precision> precisions(const Options& options) {
+std::vector<program::Precision> precisions(const CalibrateOptions& options) {
   std::vector<program::Precision> all;
   std::string_view rest = *options.precision;
   while (true) {
@@ -96,7 +96,7 @@ std::vector<program::Precision> precisions(const Options& options) {
 
 // ---------------------------------------------------------------- a measuring rank
 
-std::vector<program::Plan> shapes(const Options& options) {
+std::vector<program::Plan> shapes(const CalibrateOptions& options) {
   std::vector<program::Plan> plans;
   const models::ModelSpec model = load_model(*options.model, options.reading).spec;
   for (const program::Precision precision : precisions(options)) {
@@ -110,7 +110,7 @@ std::vector<program::Plan> shapes(const Options& options) {
   return plans;
 }
 
-int measure(const Options& options, runtime::Job& job) {
+int measure(const CalibrateOptions& options, runtime::Job& job) {
   prepare_process(options.device, job.layout().rank);
   DeviceOptions device_options = options.device;
   device_options.hang_timeout_s = options.hosts.hang_timeout_s / 2;
@@ -148,7 +148,7 @@ int measure(const Options& options, runtime::Job& job) {
 
 // ---------------------------------------------------------------- the whole calibration
 
-int calibrate(Options& options, const Command& command) {
+int calibrate(CalibrateOptions& options, const Command& command) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
   require_writable({options.out});
   load_model(*options.model,
@@ -178,7 +178,7 @@ int calibrate(Options& options, const Command& command) {
 
 // ---------------------------------------------------------------- refinement
 
-int refine(const Options& options) {
+int refine(const CalibrateOptions& options) {
   if (!options.out || !options.cluster)
     throw ConfigError(
         "what is refined, and where to? usage: meshplan calibrate --cluster here.json "
@@ -200,7 +200,7 @@ int refine(const Options& options) {
   return kDone;
 }
 
-int run(Options& options, const Command& command) {
+int run(CalibrateOptions& options, const Command& command) {
   if (options.refine) return refine(options);
   resolve(options);
   if (options.samples_out)
@@ -211,7 +211,7 @@ int run(Options& options, const Command& command) {
 }  // namespace
 
 void add_calibrate_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CalibrateOptions>();
   options->terminal = line.terminal();
   Command command = line.add("calibrate", "Measure this machine and write it as a cluster file");
   command.option("-o,--out", options->out, "cluster file to write")

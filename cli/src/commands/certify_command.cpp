@@ -20,7 +20,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct CertifyOptions {
   std::optional<std::string> file;
   bool own_precision = false;
   std::optional<std::string> out;
@@ -30,12 +30,12 @@ struct Options {
   HostOptions hosts;
 };
 
-program::Plan load(const Options& options) {
+program::Plan load(const CertifyOptions& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan certify plan.json");
   return program::parse_plan(read_file(*options.file), *options.file);
 }
 
-program::TwinSet twins(const Options& options, const program::Plan& plan) {
+program::TwinSet twins(const CertifyOptions& options, const program::Plan& plan) {
   program::TwinSet set = program::twins_of(
       plan, options.own_precision ? program::TwinPrecision::Own : program::TwinPrecision::Exact);
   if (set.twins.empty())
@@ -45,7 +45,8 @@ program::TwinSet twins(const Options& options, const program::Plan& plan) {
   return set;
 }
 
-int work(const Options& options, const std::vector<program::Twin>& twins, runtime::Job& job) {
+int work(const CertifyOptions& options, const std::vector<program::Twin>& twins,
+         runtime::Job& job) {
   const auto backend = kernels::make_cpu_backend(1);
   const bool leads = job.world().rank() == 0;
   std::optional<Progress> progress;
@@ -67,8 +68,8 @@ int largest_world(const std::vector<program::Twin>& twins) {
 }
 
 /// Starts the ranks and reads what rank 0 compared. @returns their exit code
-int run_ranks(Options& options, const Command& command, const std::vector<program::Twin>& twins,
-              program::Certificate& certificate) {
+int run_ranks(CertifyOptions& options, const Command& command,
+              const std::vector<program::Twin>& twins, program::Certificate& certificate) {
   TemporaryFolder folder;
   options.record = folder.file("twins.json");
   const int ranks = largest_world(twins);
@@ -82,7 +83,7 @@ int run_ranks(Options& options, const Command& command, const std::vector<progra
   return code;
 }
 
-int run(Options& options, const Command& command) {
+int run(CertifyOptions& options, const Command& command) {
   const program::Plan plan = load(options);
   const program::TwinSet set = twins(options, plan);
   if (options.record)
@@ -112,7 +113,7 @@ int run(Options& options, const Command& command) {
 }  // namespace
 
 void add_certify_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CertifyOptions>();
   options->terminal = line.terminal();
   Command command =
       line.add("certify", "Run a plan's layout at small sizes beside one rank, and compare");

@@ -7,13 +7,13 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct CheckOptions {
   CheckRequest request;
   bool all = false;
   bool json = false;
 };
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const CheckOptions& options, const Terminal& terminal) {
   const reports::CheckReport report = answer(options.request, terminal);
   output("{}", options.json ? reports::to_json(report) : reports::to_text(report, options.all));
   if (!report.result.valid()) return kBadInput;
@@ -23,7 +23,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_check_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckOptions>();
   Command command = line.add("check", kCheckSummary);
   add_check_request(command, options->request);
   command.flag("--all", options->all, "list the rules that the plan keeps, too")

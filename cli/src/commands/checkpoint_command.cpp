@@ -17,7 +17,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct CheckpointOptions {
   std::optional<std::string> action;
   std::optional<std::string> folder;
   std::optional<std::string> to;
@@ -29,7 +29,7 @@ struct Options {
   bool json = false;
 };
 
-const std::vector<std::string> kActions = {"inspect", "export"};
+const std::vector<std::string> kCheckpointActions = {"inspect", "export"};
 
 /// What `inspect` found, for both kinds of folders; absent fields are not printed.
 using Facts = std::vector<std::pair<std::string, Json>>;
@@ -94,7 +94,7 @@ std::string text_of(const Json& value) {
   return fmt::format("{}", fmt::join(items, ", "));
 }
 
-int inspect(const Options& options) {
+int inspect(const CheckpointOptions& options) {
   Facts facts;
   if (runtime::is_hugging_face_folder(*options.folder)) {
     facts = facts_of(runtime::HuggingFaceModel(*options.folder, options.assume));
@@ -116,7 +116,7 @@ int inspect(const Options& options) {
   return kDone;
 }
 
-int export_to(const Options& options) {
+int export_to(const CheckpointOptions& options) {
   if (!options.out)
     throw ConfigError("--out is missing; for example --out exported (a folder to be created)");
   if (!(options.max_shard_gb > 0 && options.max_shard_gb <= limits::kRate))
@@ -137,10 +137,12 @@ int export_to(const Options& options) {
   return kDone;
 }
 
-int run(const Options& options) {
-  if (!options.action || std::ranges::find(kActions, *options.action) == kActions.end())
-    throw ConfigError(options.action ? unknown_name_message("action", *options.action, kActions)
-                                     : "what to do? usage: meshplan checkpoint inspect DIR");
+int run(const CheckpointOptions& options) {
+  if (!options.action ||
+      std::ranges::find(kCheckpointActions, *options.action) == kCheckpointActions.end())
+    throw ConfigError(options.action
+                          ? unknown_name_message("action", *options.action, kCheckpointActions)
+                          : "what to do? usage: meshplan checkpoint inspect DIR");
   if (!options.folder)
     throw ConfigError(
         fmt::format("which checkpoint? usage: meshplan checkpoint {} DIR", *options.action));
@@ -150,7 +152,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_checkpoint_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckpointOptions>();
   Command command =
       line.add("checkpoint", "Inspect checkpoints; export them as Hugging Face models");
   command.positional("action", options->action, "inspect (verifies every hash) or export")
@@ -167,7 +169,7 @@ void add_checkpoint_command(CommandLine& line) {
       .choice("--model-type", options->model_type, runtime::hugging_face_families(),
               "default: that of the model it was imported from, else the first that fits")
       .option("--max-shard-gb", options->max_shard_gb, "largest weight file, in GB (10^9 bytes)")
-      .group("Options")
+      .group("CheckpointOptions")
       .option("--assume", options->assume,
               "inspect: read the config.json of another model_type as if it were of this one")
       .flag("--json", options->json, "print the facts for programs")

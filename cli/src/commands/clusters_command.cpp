@@ -17,7 +17,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ClustersOptions {
   std::optional<std::string> cluster;  // or "import"
   std::optional<std::string> format;
   std::optional<std::string> file;
@@ -41,7 +41,7 @@ std::string all_clusters(bool json) {
   return json ? reports::clusters_json(presets) : reports::clusters_text(presets);
 }
 
-int import(const Options& options) {
+int import(const ClustersOptions& options) {
   if (!options.format || !options.file)
     throw ConfigError(
         fmt::format("what to import? usage: meshplan clusters import FORMAT FILE; formats: {}",
@@ -70,7 +70,7 @@ int import(const Options& options) {
   return kDone;
 }
 
-int run(const Options& options) {
+int run(const ClustersOptions& options) {
   if (options.schema) {
     output("{}", sim::cluster_schema());
     return kDone;
@@ -89,7 +89,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_clusters_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ClustersOptions>();
   std::vector<std::string> first_words = sim::cluster_names();
   first_words.emplace_back("import");
   Command command = line.add("clusters", "List the clusters, show one, or import one");
@@ -108,7 +108,7 @@ void add_clusters_command(CommandLine& line) {
       .option("--nodes", options->nodes, "machines like the one described")
       .option("-o,--out", options->out, "write the cluster to this file")
       .is_path()
-      .group("Options")
+      .group("ClustersOptions")
       .flag("--json", options->json, "print the result for programs; of one cluster, its file")
       .flag("--schema", options->schema, "print the JSON Schema of cluster files")
       .examples(

@@ -22,7 +22,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct CompareOptions {
   std::optional<std::string> predicted;
   std::optional<std::string> measured;
   PlanOptions plan;
@@ -67,7 +67,7 @@ struct Predicted {
   const program::Plan& planned() const { return trace ? trace->plan : plan->plan; }
 };
 
-Predicted read_predicted(const Options& options, const Input& input) {
+Predicted read_predicted(const CompareOptions& options, const Input& input) {
   if (input.kind == InputKind::Trace)
     return {.trace = program::parse_trace(input.text, input.file), .plan = {}};
   if (input.kind == InputKind::Plan)
@@ -78,7 +78,7 @@ Predicted read_predicted(const Options& options, const Input& input) {
       input.file, input.file));
 }
 
-planner::MeasuredRun read_measured(const Options& options, const std::optional<Input>& input,
+planner::MeasuredRun read_measured(const CompareOptions& options, const std::optional<Input>& input,
                                    const program::Plan& plan) {
   planner::MeasuredRun run;
   run.trace = {.measured = true, .plan = plan, .world_size = plan.parallel.world_size()};
@@ -109,7 +109,7 @@ program::Trace simulated(const PlanOnCluster& plan) {
   return std::move(report.simulation.trace);
 }
 
-void write_chrome(const Options& options, const std::optional<program::Trace>& predicted,
+void write_chrome(const CompareOptions& options, const std::optional<program::Trace>& predicted,
                   const program::Trace& measured) {
   if (!options.chrome) return;
   if (!predicted || measured.spans.empty())
@@ -119,7 +119,7 @@ void write_chrome(const Options& options, const std::optional<program::Trace>& p
   write_packed_file(*options.chrome, program::to_chrome_trace(*predicted, measured));
 }
 
-int compare_with_measured(const Options& options, const Input& first,
+int compare_with_measured(const CompareOptions& options, const Input& first,
                           const std::optional<Input>& second, const Terminal& terminal) {
   Predicted predicted = read_predicted(options, first);
   const planner::MeasuredRun measured = read_measured(options, second, predicted.planned());
@@ -145,7 +145,7 @@ int compare_with_measured(const Options& options, const Input& first,
   return kDone;
 }
 
-int compare_plans(const Options& options, const Terminal& terminal) {
+int compare_plans(const CompareOptions& options, const Terminal& terminal) {
   const PlanOnCluster a = plan_of_file(*options.predicted, options.plan);
   const PlanOnCluster b = plan_of_file(*options.measured, options.plan);
   const planner::ComparedPlans compared = [&] {
@@ -161,7 +161,7 @@ int compare_plans(const Options& options, const Terminal& terminal) {
   return kDone;
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const CompareOptions& options, const Terminal& terminal) {
   if (!options.predicted || options.measured.has_value() == options.step_time_s.has_value())
     throw ConfigError(
         "compare needs a prediction and a measurement, or two plans: meshplan compare "
@@ -181,7 +181,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_compare_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompareOptions>();
   Command command = line.add(
       "compare", "Lay a measurement beside a prediction, or one plan's step beside another's");
   command

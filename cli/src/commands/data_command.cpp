@@ -20,7 +20,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct DataOptions {
   std::optional<std::string> action;
   std::vector<std::string> inputs;
   std::optional<std::string> tokenizer;
@@ -33,7 +33,7 @@ struct Options {
   Terminal terminal;
 };
 
-const std::vector<std::string> kActions = {"prepare", "inspect", "order"};
+const std::vector<std::string> kDataActions = {"prepare", "inspect", "order"};
 
 /// A folder means the tokenizer.json in it.
 runtime::Tokenizer load_tokenizer(const std::string& given) {
@@ -114,7 +114,7 @@ class TokenWriter {
   bool finished_ = false;
 };
 
-std::optional<std::uint32_t> end_of_document(const Options& options,
+std::optional<std::uint32_t> end_of_document(const DataOptions& options,
                                              const runtime::Tokenizer& tokenizer) {
   if (options.no_end_token) return std::nullopt;
   const auto name = options.end_token ? options.end_token : tokenizer.end_token();
@@ -128,7 +128,7 @@ std::optional<std::uint32_t> end_of_document(const Options& options,
 }
 
 /// The path with the extension of its width: what TokenFile tells the format from.
-std::string output_path(const Options& options, bool wide) {
+std::string output_path(const DataOptions& options, bool wide) {
   if (!options.out) throw ConfigError("--out is missing; for example --out book.u16");
   const std::string extension = wide ? ".u32" : ".u16";
   const std::string given = std::filesystem::path(*options.out).extension();
@@ -138,7 +138,7 @@ std::string output_path(const Options& options, bool wide) {
   return *options.out + extension;
 }
 
-int prepare(const Options& options) {
+int prepare(const DataOptions& options) {
   if (!options.tokenizer)
     throw ConfigError("--tokenizer is missing; for example --tokenizer llama/tokenizer.json");
   const runtime::Tokenizer tokenizer = load_tokenizer(*options.tokenizer);
@@ -178,7 +178,7 @@ int prepare(const Options& options) {
   return kDone;
 }
 
-int inspect(const Options& options) {
+int inspect(const DataOptions& options) {
   for (const std::string& input : options.inputs) {
     const runtime::TokenFile file(input);
     std::int32_t largest = 0;
@@ -212,7 +212,7 @@ int inspect(const Options& options) {
   return kDone;
 }
 
-int order(const Options& options) {
+int order(const DataOptions& options) {
   if (options.inputs.size() != 1)
     throw ConfigError(
         fmt::format("expected one plan, got {} files; usage: meshplan data order "
@@ -224,11 +224,11 @@ int order(const Options& options) {
   return print_data_order(of_run);
 }
 
-int run(const Options& options) {
-  if (!options.action || std::ranges::find(kActions, *options.action) == kActions.end())
+int run(const DataOptions& options) {
+  if (!options.action || std::ranges::find(kDataActions, *options.action) == kDataActions.end())
     throw ConfigError(
         options.action
-            ? unknown_name_message("action", *options.action, kActions)
+            ? unknown_name_message("action", *options.action, kDataActions)
             : "what to do? usage: meshplan data prepare book.txt --tokenizer DIR --out book.u16");
   if (options.inputs.empty())
     throw ConfigError(fmt::format("which files? usage: meshplan data {} FILE...", *options.action));
@@ -241,7 +241,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_data_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DataOptions>();
   options->terminal = line.terminal();
   Command command = line.add("data", "Turn text into token files; inspect them; show their order");
   command.positional("action", options->action, "prepare, inspect or order")

@@ -11,14 +11,14 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct DiffOptions {
   std::optional<std::string> a;
   std::optional<std::string> b;
   PlanOptions plan;
   bool json = false;
 };
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const DiffOptions& options, const Terminal& terminal) {
   if (!options.a || !options.b)
     throw ConfigError("diff needs two plans' files: meshplan diff a.json b.json");
   PlanOnCluster a = plan_of_file(*options.a, options.plan);
@@ -39,7 +39,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_diff_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DiffOptions>();
   Command command = line.add("diff", "Lay two plans side by side: settings, time, memory");
   command.positional("a", options->a, "plan file")
       .is_path()

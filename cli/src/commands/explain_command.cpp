@@ -13,7 +13,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::optional<std::string> file;
   PlanOptions plan;
   std::optional<std::string> against;
@@ -21,7 +21,7 @@ struct Options {
   bool json = false;
 };
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const ExplainOptions& options, const Terminal& terminal) {
   if (!options.file)
     throw ConfigError(
         "explain needs a plan's file: meshplan explain plan.json (`meshplan plan "
@@ -30,8 +30,7 @@ int run(const Options& options, const Terminal& terminal) {
   std::optional<program::Plan> rival;
   if (options.against)
     rival = plan_beside(input, *options.against, input_name(*options.file, "plan"));
-  const planner::PricedOn on{input.cluster, input.software,
-                             memory_reserve(options.memory_reserve)};
+  const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
   const planner::Explanation explanation = [&] {
     const ElapsedTime elapsed("simulating", terminal);
     return planner::explain(input.plan, on, rival);
@@ -46,7 +45,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_explain_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainOptions>();
   Command command = line.add("explain", "Say where a plan's time goes, and what would change it");
   command.positional("plan", options->file, "plan file").is_path().takes_json();
   add_cluster_options(command, options->plan);

@@ -15,7 +15,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::optional<std::string> file;
   std::optional<std::string> to;
   std::optional<std::string> launch;
@@ -48,15 +48,16 @@ program::Certificate certificate_of(const std::string& file, const program::Plan
   program::Certificate certificate = program::parse_certificate(read_file(file), file);
   const std::string hash = program::plan_hash(plan);
   if (certificate.plan_hash != hash)
-    throw ConfigError(fmt::format(
-        "{}: plan_hash: \"{}\" is another plan's; that of {} is \"{}\": meshplan certify {} --out {}",
-        file, certificate.plan_hash, plan_file, hash, plan_file, file));
+    throw ConfigError(
+        fmt::format("{}: plan_hash: \"{}\" is another plan's; that of {} is \"{}\": meshplan "
+                    "certify {} --out {}",
+                    file, certificate.plan_hash, plan_file, hash, plan_file, file));
   if (!certificate.agrees())
     throw ConfigError(fmt::format("{}: verdict: the plan's layout changes the numbers", file));
   return certificate;
 }
 
-planner::ExportRequest request_of(const Options& options) {
+planner::ExportRequest request_of(const ExportOptions& options) {
   const PlanInput input = read_plan(*options.file, options.foreign, options.context);
   for (const std::string& note : notes_of(input)) output(stderr, "{}\n", printable_line(note));
   planner::ExportRequest request{.plan = program::parse_plan(input.text, *options.file)};
@@ -76,7 +77,7 @@ planner::ExportRequest request_of(const Options& options) {
   return request;
 }
 
-int run(const Options& options) {
+int run(const ExportOptions& options) {
   if (!options.file)
     throw ConfigError("a plan is missing; for example meshplan export plan.json --to megatron");
   if (!options.to)
@@ -103,7 +104,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_export_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   Command command = line.add("export", "Write a plan as another stack's launch script or job");
   command.positional("plan", options->file, "plan file, or another stack's configuration")
       .is_path()

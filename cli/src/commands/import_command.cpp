@@ -13,7 +13,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ImportOptions {
   std::optional<std::string> file;
   std::optional<std::string> cluster;
   std::optional<std::string> out;
@@ -32,7 +32,7 @@ program::Plan with_cluster(program::Plan plan, const std::optional<std::string>&
   return program::parse_plan(program::to_json(plan), "the imported plan");
 }
 
-int run(const Options& options) {
+int run(const ImportOptions& options) {
   if (!options.file)
     throw ConfigError("a file is missing; for example meshplan import run.sh --out plan.json");
   require_writable({options.out});
@@ -60,7 +60,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_import_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ImportOptions>();
   Command command = line.add("import", "Read another stack's configuration as a plan");
   command.positional("file", options->file, "its launch script or configuration").is_path();
   add_foreign_options(command, options->foreign);

@@ -9,14 +9,14 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct MeshOptions {
   program::ParallelConfig parallel;
   std::string order = program::Mesh::kDefaultOrder;
   std::optional<int> rank;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run(const MeshOptions& options) {
   const program::Mesh mesh(options.parallel, options.order);
   output("{}", options.json ? reports::to_json(mesh, options.rank)
                             : reports::to_text(mesh, options.rank));
@@ -26,7 +26,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_mesh_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MeshOptions>();
   line.add("mesh", "Show which rank is where, and who communicates with whom")
       .option("--tp", options->parallel.tp, "tensor parallel size")
       .option("--cp", options->parallel.cp, "context parallel size")

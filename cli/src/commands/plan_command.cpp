@@ -22,7 +22,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct PlanningOptions {
   PlanRequest request;
   TrainingRunOptions run;
   std::optional<std::string> out;
@@ -53,7 +53,7 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
 }
 
 /// What is said of #1 beside the search: other plans, each played beside it.
-reports::BesideBest beside_best(const Options& options, const PlanAnswer& found,
+reports::BesideBest beside_best(const PlanningOptions& options, const PlanAnswer& found,
                                 const planner::SearchResult& result) {
   const planner::SearchRequest& request = found.request;
   const planner::PricedOn on{request.cluster, request.software, request.memory_reserve,
@@ -71,7 +71,7 @@ reports::BesideBest beside_best(const Options& options, const PlanAnswer& found,
 }
 
 /// @throws ConfigError for changes that cannot be read, before the search
-void require_answerable(const Options& options) {
+void require_answerable(const PlanningOptions& options) {
   if (!options.why_not) return;
   planner::change_choices({}, *options.why_not);
   if (options.json)
@@ -79,7 +79,7 @@ void require_answerable(const Options& options) {
         "--why-not is no part of --json; write #1 with --out, and ask `meshplan why-not --json`");
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const PlanningOptions& options, const Terminal& terminal) {
   if (options.schema || options.plan_schema) {
     output("{}", options.schema ? reports::search_schema() : reports::plan_file_schema());
     return kDone;
@@ -129,7 +129,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_plan_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanningOptions>();
   Command command = line.add("plan", kPlanSummary);
   add_plan_request(command, options->request);
   add_training_run_options(command, options->run);

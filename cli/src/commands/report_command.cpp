@@ -20,7 +20,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::optional<std::string> file;
   PlanOptions plan;
   std::optional<std::string> measured;
@@ -35,8 +35,8 @@ struct Options {
 };
 
 /// The search that `plan` makes for the same model, cluster and work; and two more views of it.
-reports::PageSearch page_search(const Options& options, const PlanOnCluster& input,
-                               const Terminal& terminal) {
+reports::PageSearch page_search(const ReportOptions& options, const PlanOnCluster& input,
+                                const Terminal& terminal) {
   constexpr int kMostPoints = 10;
   const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
   planner::SearchRequest request = planner::search_for(input.plan, on);
@@ -52,7 +52,8 @@ reports::PageSearch page_search(const Options& options, const PlanOnCluster& inp
   return search;
 }
 
-std::optional<program::Trace> measured_trace(const Options& options, const PlanOnCluster& input) {
+std::optional<program::Trace> measured_trace(const ReportOptions& options,
+                                             const PlanOnCluster& input) {
   if (!options.measured) return std::nullopt;
   program::Trace trace = program::parse_trace(read_file(*options.measured), *options.measured);
   reports::require_run_of(input.plan, input_name(*options.file, "plan"), trace, *options.measured);
@@ -69,7 +70,7 @@ std::string written_line(const std::string& file, std::size_t bytes, const repor
   return text + "\n";
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const ReportOptions& options, const Terminal& terminal) {
   if (options.schema) {
     output("{}", reports::page_schema());
     return kDone;
@@ -107,7 +108,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_report_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportOptions>();
   Command command =
       line.add("report", "Write one HTML page that shows a plan, its step and a run of it");
   command.positional("plan", options->file, "plan file").is_path().takes_json();
@@ -119,8 +120,7 @@ void add_report_command(CommandLine& line) {
               "prediction")
       .is_path();
   add_bars_option(command, options->bars);
-  command
-      .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
+  command.option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .flag("--json", options->json, "print what the page shows, for programs")
       .flag("--schema", options->schema, "print the JSON Schema of that")
       .group("The search")

@@ -10,12 +10,12 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct RulesOptions {
   std::optional<std::string> target;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run(const RulesOptions& options) {
   const std::vector<std::string> targets =
       options.target ? std::vector{*options.target} : planner::rule_targets();
   if (options.json)
@@ -30,7 +30,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_rules_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RulesOptions>();
   line.add("rules", "List the rules by which training stacks refuse a plan")
       .choice("--for", options->target, planner::rule_targets(),
               "of one stack, each with its source")

@@ -19,7 +19,7 @@ namespace {
 using program::Schedule;
 using program::ScheduleKind;
 
-struct Options {
+struct ScheduleOptions {
   std::optional<std::string> file;
   std::optional<ScheduleKind> schedule;
   int pp = 4;
@@ -35,7 +35,7 @@ struct Named {
   int num_microbatches = 0;
 };
 
-Named from_file(const Options& options) {
+Named from_file(const ScheduleOptions& options) {
   Named named{.name = *options.file,
               .schedule = program::parse_schedule_csv(read_file(*options.file), *options.file)};
   for (const program::Task& task : named.schedule.tasks.front())
@@ -45,7 +45,7 @@ Named from_file(const Options& options) {
   return named;
 }
 
-Named from_flags(const Options& options) {
+Named from_flags(const ScheduleOptions& options) {
   const ScheduleKind kind = options.schedule.value_or(ScheduleKind::OneFOneB);
   const std::string name(name_of(kind));
   const std::optional<int> chunks = program::fixed_chunks(kind);
@@ -85,7 +85,7 @@ void require_drawable(const program::Schedule& schedule) {
         stages, slots, limits::kDrawnCells));
 }
 
-int run(const Options& options) {
+int run(const ScheduleOptions& options) {
   if (options.file && options.schedule)
     throw ConfigError("a schedule file and --schedule exclude each other; leave one out");
   const Named named = options.file ? from_file(options) : from_flags(options);
@@ -99,7 +99,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_schedule_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScheduleOptions>();
   line.add("schedule", "Draw a pipeline schedule; write it as CSV; check one of your own")
       .positional("file", options->file,
                   "a schedule in PyTorch's CSV form; or ask for one with the flags below")

@@ -24,7 +24,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   SimulateRequest request;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
@@ -58,7 +58,8 @@ std::string memory_title(const reports::SimulationReport& report) {
 }
 
 /// Refuses what shows single operations.
-void refuse_files_of_operations(const Options& options, void (*refuse)(const std::string& flag)) {
+void refuse_files_of_operations(const SimulateOptions& options,
+                                void (*refuse)(const std::string& flag)) {
   for (const auto& [given, flag] : {std::pair{options.trace.has_value(), "--trace"},
                                     {options.chrome.has_value(), "--chrome"},
                                     {options.kineto.has_value(), "--kineto"},
@@ -68,7 +69,7 @@ void refuse_files_of_operations(const Options& options, void (*refuse)(const std
     if (given) refuse(flag);
 }
 
-int run_other_software(const Options& options, const PlanOnCluster& loaded) {
+int run_other_software(const SimulateOptions& options, const PlanOnCluster& loaded) {
   refuse_files_of_operations(options, refuse_operations);  // known of our own software only
   const reports::SoftwareReport report = simulate_other_software(options.request, loaded);
   if (options.out)
@@ -88,7 +89,7 @@ int run_other_software(const Options& options, const PlanOnCluster& loaded) {
   return report.prediction.memory.fits() ? kDone : kInfeasible;
 }
 
-int run_estimate(const Options& options, const PlanOnCluster& loaded) {
+int run_estimate(const SimulateOptions& options, const PlanOnCluster& loaded) {
   refuse_files_of_operations(options, refuse_beside_estimate);
   if (options.out) refuse_beside_estimate("--out");
   if (options.explain) refuse_beside_estimate("--explain");
@@ -100,7 +101,7 @@ int run_estimate(const Options& options, const PlanOnCluster& loaded) {
   return report.step.fits() ? kDone : kInfeasible;
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const SimulateOptions& options, const Terminal& terminal) {
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   if (options.kineto) require_free_folder(*options.kineto, false);
@@ -145,7 +146,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_simulate_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   Command command = line.add("simulate", kSimulateSummary);
   add_simulate_request(command, options->request);
   command.group("What it writes")

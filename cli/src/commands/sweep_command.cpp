@@ -19,7 +19,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct SweepOptions {
   PlanRequest request;
   TrainingRunOptions run;
   std::optional<std::string> devices;
@@ -47,8 +47,8 @@ std::vector<int> counts_of(const std::string& text) {
   return planner::device_counts(number(0, dots), number(dots + 2, text.size()));
 }
 
-int show_largest(const Options& options, const std::optional<planner::LargestThatFits>& largest,
-                 const std::string& what) {
+int show_largest(const SweepOptions& options,
+                 const std::optional<planner::LargestThatFits>& largest, const std::string& what) {
   if (!largest) {
     output("{}", options.json ? "{}\n" : "nothing fits\n");
     return kInfeasible;
@@ -58,7 +58,7 @@ int show_largest(const Options& options, const std::optional<planner::LargestTha
   return kDone;
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const SweepOptions& options, const Terminal& terminal) {
   const int asked = (options.devices ? 1 : 0) + (options.frontier ? 1 : 0) +
                     (options.longest_sequence ? 1 : 0) + (options.most_layers ? 1 : 0);
   if (asked != 1)
@@ -104,7 +104,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_sweep_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SweepOptions>();
   Command command =
       line.add("sweep", "Search over numbers of devices, memory, sequences or layers");
   command.group("What to vary")

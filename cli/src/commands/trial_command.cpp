@@ -14,7 +14,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct TrialOptions {
   std::vector<std::string> plans;
   TrialPolicy policy{.data = runtime::kDefaultText, .hosts = {}};
   std::optional<std::string> csv;
@@ -23,7 +23,7 @@ struct Options {
   Terminal terminal;
 };
 
-std::vector<TrialPlan> load(const Options& options) {
+std::vector<TrialPlan> load(const TrialOptions& options) {
   if (options.plans.empty()) throw ConfigError("which plans? usage: meshplan trial a.json b.json");
   std::vector<TrialPlan> plans;
   for (const std::string& file : options.plans) {
@@ -39,7 +39,7 @@ std::vector<TrialPlan> load(const Options& options) {
   return plans;
 }
 
-int run(const Options& options) {
+int run(const TrialOptions& options) {
   const TrialPolicy& policy = options.policy;
   if (policy.steps < 2)
     throw ConfigError(fmt::format("--steps {}: at least 2, the first is warm-up", policy.steps));
@@ -63,7 +63,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_trial_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrialOptions>();
   options->terminal = line.terminal();
   Command command = line.add("trial", "Run several plans in turns; predicted beside measured");
   command.rest(options->plans, "plan files with predictions")

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kTuningGroup = "The search, and what is measured";
 
-struct Options {
+struct TuneOptions {
   PlanRequest request;
   std::optional<std::string> out;
   std::string folder = "tune";
@@ -38,7 +38,7 @@ struct Options {
   HostOptions hosts;
 };
 
-void check(const Options& options) {
+void check(const TuneOptions& options) {
   if (options.request.plan.software && *options.request.plan.software != sim::kOwnSoftware)
     throw ConfigError(
         fmt::format("--software {}: tune runs plans, and meshplan runs its own; leave it out",
@@ -62,7 +62,7 @@ std::vector<std::string> words_of(const Command& command, const std::string& gro
 }
 
 /// What the measurements of a folder are of. Limits (--top, --most-seconds, rounds) may change.
-std::map<std::string, std::string> identity(const Options& options, const Command& command) {
+std::map<std::string, std::string> identity(const TuneOptions& options, const Command& command) {
   const PlanOptions& plan = options.request.plan;
   if (!plan.model) throw ConfigError("--model is missing; for example --model tiny-llama");
   const models::ModelSpec model = load_model(*plan.model, plan.reading).spec;
@@ -99,7 +99,7 @@ std::map<std::string, std::string> identity(const Options& options, const Comman
 }
 
 /// The cluster to begin with is in the folder. @returns the exit code if it cannot be measured
-int provide_cluster(const Options& options, const Command& command, const TuneFolder& folder) {
+int provide_cluster(const TuneOptions& options, const Command& command, const TuneFolder& folder) {
   if (folder.cluster()) return kDone;
   const PlanOptions& plan = options.request.plan;
   const FirstCalibration calibration{.plan = plan,
@@ -117,13 +117,13 @@ int provide_cluster(const Options& options, const Command& command, const TuneFo
   return kDone;
 }
 
-int infeasible(const Options& options, const planner::InfeasibleResult& result) {
+int infeasible(const TuneOptions& options, const planner::InfeasibleResult& result) {
   output("{}", options.json ? reports::to_json(planner::SearchOutcome(result))
                             : reports::to_text(result, 0));
   return kInfeasible;
 }
 
-int conclude(const Options& options, const Tuner& tuner, const TuneFolder& folder) {
+int conclude(const TuneOptions& options, const Tuner& tuner, const TuneFolder& folder) {
   const reports::TuneReport& report = tuner.report();
   output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
   if (report.stop == planner::TuneStop::Interrupted) return kInterrupted;
@@ -144,7 +144,7 @@ int conclude(const Options& options, const Tuner& tuner, const TuneFolder& folde
   return kDone;
 }
 
-int run(const Options& options, const Command& command) {
+int run(const TuneOptions& options, const Command& command) {
   check(options);
   require_writable({options.out});
   TuneFolder folder(options.folder, identity(options, command));
@@ -170,7 +170,7 @@ int run(const Options& options, const Command& command) {
 }  // namespace
 
 void add_tune_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TuneOptions>();
   options->terminal = line.terminal();
   Command command =
       line.add("tune", "Find the fastest plan by running the best ones and learning from it");

@@ -18,7 +18,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ValidateOptions {
   ValidateRequest request;
   std::optional<std::string> csv;
   std::optional<std::string> parts;
@@ -53,7 +53,7 @@ int print_worse(const std::vector<std::string>& worse) {
 }
 
 /// Formulas of single operators beside the tables in a folder; files that it lacks are left out.
-int run_operators(const Options& options) {
+int run_operators(const ValidateOptions& options) {
   const sim::ForEach each = for_each_on(on_threads(options.request.threads));
   std::vector<sim::WorkTable> tables;
   for (const std::string& name : sim::operator_files()) {
@@ -79,7 +79,7 @@ int run_operators(const Options& options) {
 }
 
 /// Rows that predict each other, in the fit or left out of it.
-int run_anchors(const Options& options, const sim::PreparedTable& table,
+int run_anchors(const ValidateOptions& options, const sim::PreparedTable& table,
                 const std::vector<sim::RowPrediction>& predictions, const sim::ForEach& each) {
   const reports::AnchorsReport report{
       .num_anchors = *options.anchors,
@@ -89,7 +89,7 @@ int run_anchors(const Options& options, const sim::PreparedTable& table,
   return kDone;
 }
 
-int run(Options options) {
+int run(ValidateOptions options) {
   if (options.operators) {
     if (options.request.table) throw ConfigError("validate takes --table or --operators, not both");
     return run_operators(options);
@@ -142,7 +142,7 @@ int run(Options options) {
 }  // namespace
 
 void add_validate_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ValidateOptions>();
   Command command = line.add("validate", kValidateSummary);
   add_validate_request(command, options->request);
   command

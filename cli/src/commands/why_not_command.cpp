@@ -11,7 +11,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct WhyNotOptions {
   std::optional<std::string> file;
   std::optional<std::string> changes;
   PlanOptions plan;
@@ -19,18 +19,16 @@ struct Options {
   bool json = false;
 };
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const WhyNotOptions& options, const Terminal& terminal) {
   if (!options.file || !options.changes)
     throw ConfigError(
         "why-not needs a plan's file and changes: meshplan why-not plan.json \"tp=8,pp=2\"");
   const PlanOnCluster input = plan_of_file(*options.file, options.plan);
   planner::change_choices(input.plan, *options.changes);  // can it be read?
-  const planner::PricedOn on{input.cluster, input.software,
-                             memory_reserve(options.memory_reserve)};
+  const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
   const auto [given, answer] = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    const planner::PricedPlan priced =
-        planner::price(input.plan, input.cluster, input.software);
+    const planner::PricedPlan priced = planner::price(input.plan, input.cluster, input.software);
     return std::pair(priced, planner::why_not(priced, *options.changes, on));
   }();
   if (options.json)
@@ -43,7 +41,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_why_not_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WhyNotOptions>();
   Command command = line.add("why-not", "Say what keeps a plan with other choices back");
   command.positional("plan", options->file, "plan file")
       .is_path()

@@ -16,7 +16,7 @@
 #include "runtime/certify/planted_bugs.hpp"
 #include "runtime/parity/parity_job.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::certify_bugs {
 namespace {
 
 using program::Operation;
@@ -171,4 +171,4 @@ TEST_CASE("every technique has a bug that is planted", "[certify]") {
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::certify_bugs

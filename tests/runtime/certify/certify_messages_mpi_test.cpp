@@ -15,7 +15,7 @@
 #include "runtime/certify/faulty_communicator.hpp"
 #include "runtime/parity/parity_job.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::certify_messages {
 namespace {
 
 using program::Compared;
@@ -275,4 +275,4 @@ TEST_CASE("every change of a message is seen", "[certify][.sweep]") {
   sweep(true);
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::certify_messages

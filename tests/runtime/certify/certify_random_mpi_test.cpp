@@ -17,7 +17,7 @@
 #include "runtime/parity/parity_job.hpp"
 #include "sim/random_training_plans.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::certify_random {
 namespace {
 
 constexpr int kFew = 10;
@@ -149,4 +149,4 @@ TEST_CASE("random plans agree with one rank in their own precision", "[certify][
       {program::Precision::BF16, program::Precision::F16, program::Precision::Fp8});
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::certify_random

@@ -12,7 +12,7 @@
 #include "runtime/parity/parity_models.hpp"
 #include "train/verify.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_compression {
 namespace {
 
 using program::CompressionKind;
@@ -477,4 +477,4 @@ TEST_CASE("with error feedback training converges as without compression", "[com
   CHECK(std::abs(top_k->losses.back() - whole->losses.back()) <= 0.1 * fallen);
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_compression

@@ -8,7 +8,7 @@
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_context {
 namespace {
 
 constexpr int kSteps = 2;
@@ -358,4 +358,4 @@ TEST_CASE("each seeded bug in what routers and latent attention gather breaks pa
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_context

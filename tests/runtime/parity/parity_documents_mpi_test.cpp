@@ -10,7 +10,7 @@
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_documents {
 namespace {
 
 constexpr int kSteps = 2;
@@ -269,4 +269,4 @@ TEST_CASE("each seeded bug in packed documents breaks parity", "[parity][documen
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_documents

@@ -7,7 +7,7 @@
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_precision.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_encoders {
 namespace {
 
 constexpr int kTwoSteps = 2;
@@ -134,4 +134,4 @@ TEST_CASE(
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_encoders

@@ -7,7 +7,7 @@
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_expert_room {
 namespace {
 
 constexpr int kSteps = 2;
@@ -165,4 +165,4 @@ TEST_CASE("room for rows goes with the steps that need it", "[parity][experts][r
   CHECK(sum_over_ranks(job, first.layer_visits) > 0);
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_expert_room

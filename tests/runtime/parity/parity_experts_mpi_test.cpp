@@ -8,7 +8,7 @@
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_experts {
 namespace {
 
 constexpr int kSteps = 2;
@@ -299,4 +299,4 @@ TEST_CASE("each seeded bug in expert parallelism breaks parity", "[parity][exper
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_experts

@@ -9,7 +9,7 @@
 #include "cpu_backend.hpp"
 #include "runtime/parity/parity_precision.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_float8 {
 namespace {
 
 using program::Precision;
@@ -328,4 +328,4 @@ TEST_CASE("fp8 trains as bf16 does", "[parity]") {
   CHECK(widest <= fallen * std::pow(float8_tolerance(fp8_plan(llama_style())), 2));
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_float8

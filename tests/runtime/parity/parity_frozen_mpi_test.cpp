@@ -15,7 +15,7 @@
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/parity/parity_techniques.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_frozen {
 namespace {
 
 using Patterns = std::vector<std::string>;
@@ -294,4 +294,4 @@ TEST_CASE("each seeded bug of frozen parameters breaks parity", "[parity][frozen
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_frozen

@@ -6,7 +6,7 @@
 #include "runtime/parity/parity_fixture.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_modules {
 namespace {
 
 using models::Module;
@@ -128,4 +128,4 @@ TEST_CASE("modules recomputed with sharded state, in bf16 and of some layers cha
   if (kept) CHECK(kept->gradients == again->gradients);
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_modules

@@ -10,7 +10,7 @@
 #include "runtime/parity/parity_fixture.hpp"
 #include "runtime/parity/parity_techniques.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_plans {
 namespace {
 
 std::vector<Plan> all_plans(const models::ModelSpec& model) {
@@ -303,4 +303,4 @@ TEST_CASE("recomputation changes no bit", "[parity]") {
     }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_plans

@@ -12,7 +12,7 @@
 #include "runtime/parity/mutations.hpp"
 #include "runtime/parity/parity_precision.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_mutation {
 namespace {
 
 using program::Operation;
@@ -231,4 +231,4 @@ TEST_CASE("bf16's tolerance still catches seeded bugs", "[parity][mutation]") {
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_mutation

@@ -8,7 +8,7 @@
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_offload {
 namespace {
 
 using program::OptimizerKind;
@@ -221,4 +221,4 @@ TEST_CASE("offloading moves master weights and moments out of the device's memor
     }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_offload

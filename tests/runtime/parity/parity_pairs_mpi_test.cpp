@@ -21,7 +21,7 @@
 #include "runtime/parity/parity_techniques.hpp"
 #include "support/cases.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_pairs {
 namespace {
 
 using program::CompressionKind;
@@ -429,4 +429,4 @@ TEST_CASE("what the record covers", "[.coverage]") {
   CHECK(missing.empty());
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_pairs

@@ -14,7 +14,7 @@
 #include "runtime/parity/parity_precision.hpp"
 #include "runtime/parity/parity_techniques.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_precision {
 namespace {
 
 std::vector<Plan> half_plans(const models::ModelSpec& model, DType precision) {
@@ -353,4 +353,4 @@ TEST_CASE("every rank skips a step in which one rank's experts overflow", "[pari
   CHECK(skipped < kMaxRanks);
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_precision

@@ -5,7 +5,7 @@
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_progress {
 namespace {
 
 using program::CompressionKind;
@@ -54,4 +54,4 @@ TEST_CASE("a progress thread changes no bit", "[parity][progress]") {
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_progress

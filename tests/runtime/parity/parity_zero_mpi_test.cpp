@@ -12,7 +12,7 @@
 #include "runtime/parity/parity_techniques.hpp"
 #include "runtime/train/train.hpp"
 
-namespace meshplan::test {
+namespace meshplan::test::parity_zero {
 namespace {
 
 constexpr int kSteps = 5;
@@ -351,4 +351,4 @@ TEST_CASE("resident memory falls as planned", "[parity]") {
   }
 }
 
-}  // namespace meshplan::test
+}  // namespace meshplan::test::parity_zero

@@ -25,7 +25,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct AdjustOptions {
   std::optional<std::string> plan_file;
   std::optional<std::string> log;
   std::optional<double> step_time_s;
@@ -70,7 +70,7 @@ sim::Anchor anchor_of(const sim::RunPrediction& prediction, const sim::TrainingR
           .predicted_s = prediction.step_time_s};
 }
 
-void add_earlier(const Options& options, AnchorsOfOneKind& kind) {
+void add_earlier(const AdjustOptions& options, AnchorsOfOneKind& kind) {
   const auto earlier = load_adjustment(options.beside);
   if (!earlier) return;
   for (const sim::Anchor& anchor : earlier->anchors())
@@ -78,7 +78,7 @@ void add_earlier(const Options& options, AnchorsOfOneKind& kind) {
 }
 
 /// Rows of a table without a step time are no anchors.
-void add_table(const Options& options, AnchorsOfOneKind& kind) {
+void add_table(const AdjustOptions& options, AnchorsOfOneKind& kind) {
   const sim::ForEach each = for_each_on(on_threads(0));
   const sim::PreparedTable table = load_table(
       {.table = options.runs, .releases = options.releases, .constants = {}, .users_own = true},
@@ -104,7 +104,7 @@ struct MeasuredStep {
   std::string source;
 };
 
-MeasuredStep measured_step(const Options& options, const program::Plan& plan) {
+MeasuredStep measured_step(const AdjustOptions& options, const program::Plan& plan) {
   if (options.step_time_s) {
     if (!(*options.step_time_s > 0 && *options.step_time_s <= limits::kSeconds))
       throw ConfigError(fmt::format("--step-time {}: expected seconds, above 0 and up to {:g}",
@@ -124,7 +124,7 @@ MeasuredStep measured_step(const Options& options, const program::Plan& plan) {
                                 logged.format)};
 }
 
-void add_plan(const Options& options, AnchorsOfOneKind& kind) {
+void add_plan(const AdjustOptions& options, AnchorsOfOneKind& kind) {
   const PlanOnCluster loaded = plan_of_file(*options.plan_file, options.plan);
   for (const std::string& note : loaded.notes) output(stderr, "{}\n", printable_line(note));
   if (loaded.of_own_software())
@@ -144,7 +144,7 @@ void add_plan(const Options& options, AnchorsOfOneKind& kind) {
 }
 
 /// @throws ConfigError unless a table is given, or a configuration with what was measured of it
-void require_measured_run(const Options& options) {
+void require_measured_run(const AdjustOptions& options) {
   const int measurements = (options.log ? 1 : 0) + (options.step_time_s ? 1 : 0);
   if (options.runs && (options.plan_file || measurements > 0))
     throw ConfigError(
@@ -160,7 +160,7 @@ void require_measured_run(const Options& options) {
         "--cluster dgx-h100, adjust plan.json --step-time 14.66, or adjust --runs runs.csv");
 }
 
-int run(const Options& options) {
+int run(const AdjustOptions& options) {
   require_measured_run(options);
   require_writable({options.out});
   AnchorsOfOneKind kind;
@@ -188,7 +188,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_adjust_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<AdjustOptions>();
   Command command =
       line.add("adjust", "Correct predictions of a software's runs by runs that were measured");
   command

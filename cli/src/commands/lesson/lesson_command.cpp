@@ -29,7 +29,7 @@ namespace {
 
 const std::vector<std::string> kOnProcessors{"--device", "cpu"};
 
-struct Options {
+struct LessonOptions {
   std::optional<std::string> number;
   std::optional<std::string> cluster;
   TrialPolicy policy{
@@ -77,7 +77,7 @@ PlanOptions plan_options_of(const LessonRun& run) {
 }
 
 /// This machine, measured for all runs of the lesson.
-std::variant<sim::Cluster, int> cluster_of(const Options& options, const Lesson& lesson) {
+std::variant<sim::Cluster, int> cluster_of(const LessonOptions& options, const Lesson& lesson) {
   if (options.cluster) return load_cluster(*options.cluster);
   output(stderr, "no --cluster: calibrating first\n");
   PlanOptions widest = plan_options_of(lesson.runs.front());
@@ -128,7 +128,7 @@ std::variant<reports::Comparison, int> look_into(const PreparedRun& run, const T
   return reports::compare(run.predicted, program::parse_trace(read_file(trace_file), trace_file));
 }
 
-int run_lesson(const Options& options, const Lesson& lesson) {
+int run_lesson(const LessonOptions& options, const Lesson& lesson) {
   if (!options.json)
     output("Lesson {}: {}\n\n{}\n", lesson.number, lesson.title, reports::paragraph(lesson.about));
   std::fflush(stdout);
@@ -156,7 +156,7 @@ int run_lesson(const Options& options, const Lesson& lesson) {
   return kDone;
 }
 
-int run(const Options& options) {
+int run(const LessonOptions& options) {
   const std::vector<Lesson> all = lessons();
   if (options.number) return run_lesson(options, chosen(all, *options.number));
   if (options.json) throw ConfigError("--json: of which lesson? for example: meshplan lesson 1");
@@ -167,7 +167,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_lesson_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LessonOptions>();
   options->terminal = line.terminal();
   Command command =
       line.add("lesson", "Run a lesson of the classroom on this machine, predicted and measured");

@@ -24,7 +24,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct ScaleOptions {
   std::optional<std::string> file;
   PlanRequest request;
   std::optional<planner::ScaledAxis> axis;
@@ -49,7 +49,7 @@ struct Measured {
   std::string file;
 };
 
-std::optional<Measured> read_measured(const Options& options) {
+std::optional<Measured> read_measured(const ScaleOptions& options) {
   if (!options.measured) return std::nullopt;
   return Measured{planner::parse_measured_runs(read_file(*options.measured), *options.measured),
                   *options.measured};
@@ -57,7 +57,8 @@ std::optional<Measured> read_measured(const Options& options) {
 
 /// From the first size, doubled up to the last; and all that were measured.
 /// @param ranks  of the plan or the cluster: the first size, unless --from says another
-std::vector<int> sizes(const Options& options, int ranks, const std::optional<Measured>& measured) {
+std::vector<int> sizes(const ScaleOptions& options, int ranks,
+                       const std::optional<Measured>& measured) {
   constexpr int kTimes = 16;
   const int from = options.from.value_or(ranks);
   const int most =
@@ -75,7 +76,7 @@ std::vector<int> sizes(const Options& options, int ranks, const std::optional<Me
   return counts;
 }
 
-planner::ScalingRequest scaling_request(const Options& options, std::vector<int> devices) {
+planner::ScalingRequest scaling_request(const ScaleOptions& options, std::vector<int> devices) {
   if (options.strong && options.weak)
     throw ConfigError("--strong and --weak: one of them; strong is the default");
   return {.mode = options.weak ? planner::ScalingMode::Weak : planner::ScalingMode::Strong,
@@ -89,7 +90,8 @@ sim::Cluster cluster_of_first(const sim::Cluster& cluster, const planner::Scalin
 }
 
 /// One plan, of a file or of flags, along an axis.
-reports::ScalingReport scale_one(const Options& options, const std::optional<Measured>& measured,
+reports::ScalingReport scale_one(const ScaleOptions& options,
+                                 const std::optional<Measured>& measured,
                                  const Terminal& terminal) {
   const PlanOnCluster input = options.file ? plan_of_file(*options.file, options.request.plan)
                                            : plan_of_flags(options.request.plan);
@@ -109,7 +111,8 @@ reports::ScalingReport scale_one(const Options& options, const std::optional<Mea
 }
 
 /// The best plan of each size.
-reports::ScalingReport scale_best(const Options& options, const std::optional<Measured>& measured,
+reports::ScalingReport scale_best(const ScaleOptions& options,
+                                  const std::optional<Measured>& measured,
                                   const Terminal& terminal) {
   ResolvedRequest resolved = resolve(options.request);
   const planner::ScalingRequest request =
@@ -136,7 +139,7 @@ void lay_beside(const std::vector<planner::MeasuredSize>& runs, const std::strin
 }
 
 #if MESHPLAN_HAS_RUNTIME
-void add_run_flags(Command& command, Options& options) {
+void add_run_flags(Command& command, ScaleOptions& options) {
   command.group("Running it here")
       .flag("--run", options.run,
             "run the sizes that this machine can, on its processors, in turns; beyond its cores "
@@ -151,7 +154,7 @@ void add_run_flags(Command& command, Options& options) {
 }
 #endif
 
-void require_something_to_scale(const Options& options) {
+void require_something_to_scale(const ScaleOptions& options) {
 #if MESHPLAN_HAS_RUNTIME
   if (options.run && options.measured) throw ConfigError("--run and --measured: one of them");
 #endif
@@ -166,7 +169,7 @@ void require_something_to_scale(const Options& options) {
         "or meshplan scale --model llama3-8b --cluster dgx-h100 --global-batch 512 --to 512");
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const ScaleOptions& options, const Terminal& terminal) {
   if (options.schema) {
     output("{}", reports::scaling_schema());
     return kDone;
@@ -193,7 +196,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_scale_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScaleOptions>();
   Command command =
       line.add("scale", "Say how much faster more devices are, where that ends, and why");
   command

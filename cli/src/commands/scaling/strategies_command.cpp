@@ -13,7 +13,7 @@
 namespace meshplan::cli {
 namespace {
 
-struct Options {
+struct StrategiesOptions {
   PlanRequest request;
   bool json = false;
   bool schema = false;
@@ -35,7 +35,7 @@ void refuse_pins(const planner::Constraints& pins) {
           flag));
 }
 
-int run(const Options& options, const Terminal& terminal) {
+int run(const StrategiesOptions& options, const Terminal& terminal) {
   if (options.schema) {
     output("{}", reports::strategies_schema());
     return kDone;
@@ -57,7 +57,7 @@ int run(const Options& options, const Terminal& terminal) {
 }  // namespace
 
 void add_strategies_command(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<StrategiesOptions>();
   Command command = line.add(
       "strategies", "Compare the textbooks' layouts (dp, ZeRO, tp, pp, 3-D, ...) for one model");
   add_plan_request(command, options->request);
