@@ -9,7 +9,7 @@
 namespace meshplan::reports {
 namespace {
 
-constexpr std::string_view kGap = "  ";
+constexpr std::string_view kColumnGap = "  ";
 
 std::vector<std::size_t> widths_of(const Table& table) {
   std::vector<std::size_t> widths;
@@ -25,7 +25,7 @@ std::string line_of(const std::vector<std::string>& cells, const Table& table,
                     const std::vector<std::size_t>& widths, int indent) {
   std::string line(static_cast<std::size_t>(indent), ' ');
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0) line += kGap;
+    if (i > 0) line += kColumnGap;
     line += table.columns[i].align == Align::Right ? fmt::format("{:>{}}", cells[i], widths[i])
                                                    : fmt::format("{:<{}}", cells[i], widths[i]);
   }

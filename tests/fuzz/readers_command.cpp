@@ -35,7 +35,7 @@ bool is_path(const std::string& argument) {
   return argument.find('/') != std::string::npos || argument.find("..") != std::string::npos;
 }
 
-Consumer run(const std::string& text) {
+Consumer run_command(const std::string& text) {
   std::vector<std::string> arguments = arguments_of(text);
   if (arguments.empty() || std::ranges::find(kCommands, arguments.front()) == kCommands.end() ||
       std::ranges::any_of(arguments, writes) || std::ranges::any_of(arguments, is_path))
@@ -69,7 +69,7 @@ std::vector<Reader> command_readers() {
        2,
        1,
        false,
-       run,
+       run_command,
        {lines({"mesh", "--tp", "2", "--cp", "2", "--pp", "2", "--dp", "2", "--ep", "2", "--json"}),
         lines({"mesh", "--tp", "4", "--dp", "16", "--rank", "10", "--order", "tp-cp-ep-dp-pp"}),
         lines({"schedule", "--schedule", "zb-v", "--pp", "4", "--microbatches", "8", "--json"}),

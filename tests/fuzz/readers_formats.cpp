@@ -26,14 +26,14 @@ void use(const planner::Format& format, const planner::ImportedPlan& imported) {
   if (format.write != nullptr) planner::exported_folder(format, {.plan = plan});
 }
 
-struct Target {
+struct FormatFile {
   const char* reader;
   const char* format;
   std::string file;                        // under which name it is read
   std::optional<models::ModelSpec> model;  // given beside it
 };
 
-Reader reader_of(const Target& target, std::vector<std::string> seeds) {
+Reader reader_of(const FormatFile& target, std::vector<std::string> seeds) {
   const planner::Format& format = planner::format_of(target.format);
   return {.name = target.reader,
           .weight = 4,
@@ -48,7 +48,7 @@ Reader reader_of(const Target& target, std::vector<std::string> seeds) {
 }
 
 /// A target's file with an ending, and a small model beside it.
-Target with_model(const char* reader, const char* format, const char* ending) {
+FormatFile with_model(const char* reader, const char* format, const char* ending) {
   return {reader, format, std::string(kFile) + ending, models::load_preset("tiny-llama")};
 }
 

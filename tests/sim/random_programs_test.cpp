@@ -27,7 +27,7 @@ using program::Program;
 
 constexpr int kPlans = 1500;
 constexpr int kWholeEvery = 30;  // of these as they are, not only as twins
-constexpr std::uint64_t kSeed = 34;
+constexpr std::uint64_t kProgramSeed = 34;
 
 int plans_to_lower() {
   const char* count = std::getenv("MESHPLAN_RANDOM_PLANS");
@@ -61,7 +61,7 @@ void check_programs(const Plan& plan, Counts& counts) {
 }  // namespace
 
 TEST_CASE("programs of random plans read what their operands name", "[sim][random-programs]") {
-  testing::Random random(kSeed);
+  testing::Random random(kProgramSeed);
   Counts counts;
   std::set<std::string> seen;
   const int plans = plans_to_lower();

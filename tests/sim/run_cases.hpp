@@ -35,4 +35,8 @@ inline RunPrediction predict(const TrainingRun& run) {
   return PreparedRun(run).predict(constants);
 }
 
+inline RunMemory memory_of(const TrainingRun& run, int stage = 0) {
+  return PreparedRun(run).memory_of_stages()[static_cast<std::size_t>(stage)];
+}
+
 }  // namespace meshplan::sim

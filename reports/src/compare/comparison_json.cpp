@@ -26,20 +26,6 @@ Json split_json(const sim::CommunicationSplit& split) {
           {"slowdown_s", split.slowdown_s}};
 }
 
-std::string_view name_of(sim::DelayKind kind) {
-  switch (kind) {
-    case sim::DelayKind::Operation:
-      return "operation";
-    case sim::DelayKind::Transfer:
-      return "transfer";
-    case sim::DelayKind::Gap:
-      return "gap";
-    case sim::DelayKind::Schedule:
-      return "schedule";
-  }
-  throw InvariantError("kind of a delay without a name");
-}
-
 Json causes_json(const std::vector<sim::DelayCause>& causes) {
   Json list = Json::array();
   for (const sim::DelayCause& cause : causes) {

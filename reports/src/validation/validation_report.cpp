@@ -31,7 +31,7 @@ std::vector<Column> error_columns() {
 }
 
 template <class T>
-std::string number(const std::optional<T>& value) {
+std::string short_number(const std::optional<T>& value) {
   return value ? fmt::format("{:.6g}", *value) : "";
 }
 
@@ -110,14 +110,14 @@ std::string to_csv(const ValidationReport& report) {
     const auto& row = report.rows[i];
     const auto& own = report.predictions[i];
     csv += fmt::format("{},{},{},{},", csv_cell(row.id), csv_cell(row.family), csv_cell(row.suite),
-                       number(row.step_time_s));
+                       short_number(row.step_time_s));
     if (own.prediction)
       csv += fmt::format("{:.6g},{},{},{},{},{},{}\n", own.prediction->step_time_s,
-                         number(own.error), number(row.peak_mem_gib), number(own.predicted_mem_gib),
-                         number(own.memory_error), own.prediction->memory.fits() ? "yes" : "no",
-                         csv_cell(own.note));
+                         short_number(own.error), short_number(row.peak_mem_gib),
+                         short_number(own.predicted_mem_gib), short_number(own.memory_error),
+                         own.prediction->memory.fits() ? "yes" : "no", csv_cell(own.note));
     else
-      csv += fmt::format(",,{},,,,{}\n", number(row.peak_mem_gib), csv_cell(own.note));
+      csv += fmt::format(",,{},,,,{}\n", short_number(row.peak_mem_gib), csv_cell(own.note));
   }
   return csv;
 }
@@ -133,7 +133,8 @@ std::string parts_csv(const ValidationReport& report) {
     if (!own.prediction) continue;
     const sim::RunBreakdown& s = own.prediction->seconds;
     const sim::RunMemory& m = own.prediction->memory;
-    csv += fmt::format("{},{}", csv_cell(report.rows[i].id), number(report.rows[i].step_time_s));
+    csv +=
+        fmt::format("{},{}", csv_cell(report.rows[i].id), short_number(report.rows[i].step_time_s));
     for (const double part :
          {own.prediction->step_time_s, s.compute, s.tensor, s.host, s.pipeline, s.data_parallel,
           s.optimizer, s.offload, s.overhead, s.products, s.attention, s.starts,

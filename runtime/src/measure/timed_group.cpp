@@ -11,10 +11,10 @@ constexpr program::Lane kLane = program::Lane::Tp;
 
 /// So many that they take about a millisecond: what starts the first one no longer counts.
 int calls_that_last(double seconds_of_one) {
-  constexpr double kBatchSeconds = 1e-3;
-  constexpr double kMostCalls = 20;
+  constexpr double kGroupSeconds = 1e-3;
+  constexpr double kMostOfGroup = 20;
   return static_cast<int>(
-      std::clamp(kBatchSeconds / std::max(seconds_of_one, 1e-9), 1.0, kMostCalls));
+      std::clamp(kGroupSeconds / std::max(seconds_of_one, 1e-9), 1.0, kMostOfGroup));
 }
 
 }  // namespace

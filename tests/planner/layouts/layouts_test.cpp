@@ -108,7 +108,7 @@ std::string degrees(const Layout& layout) {
   std::string text = program::to_string(plan.parallel);
   if (plan.zero_stage > 0) text += fmt::format(" zero{}", plan.zero_stage);
   if (plan.recompute.kind != program::RecomputeKind::None)
-    text += fmt::format(" {}", name_of(plan.recompute.kind));
+    text += fmt::format(" {}", meshplan::name_of(plan.recompute.kind));
   return text;
 }
 

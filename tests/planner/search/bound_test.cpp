@@ -17,26 +17,26 @@
 namespace meshplan::planner {
 namespace {
 
-struct Case {
+struct BoundCase {
   const char* model;
   int ranks;
   std::int64_t seq_len;
   std::int64_t batch;
   const char* software = "meshplan";
 };
-const Case kCases[] = {{"gpt2-124m", 8, 1024, 16},
-                       {"tiny-moe", 8, 256, 16},
-                       {"llama3.2-1b", 16, 4096, 32},
-                       {"llama3-8b", 8, 16384, 8},
-                       {"llama3-8b", 16, 4096, 32, "megatron-core"},
-                       {"mixtral-8x7b", 16, 4096, 32, "megatron-core"},
-                       {"llama3-8b", 16, 4096, 32, "torchtitan"}};
+const BoundCase kCases[] = {{"gpt2-124m", 8, 1024, 16},
+                            {"tiny-moe", 8, 256, 16},
+                            {"llama3.2-1b", 16, 4096, 32},
+                            {"llama3-8b", 8, 16384, 8},
+                            {"llama3-8b", 16, 4096, 32, "megatron-core"},
+                            {"mixtral-8x7b", 16, 4096, 32, "megatron-core"},
+                            {"llama3-8b", 16, 4096, 32, "torchtitan"}};
 
-std::span<const Case> cases() {
+std::span<const BoundCase> cases() {
   return std::span(kCases).first(testing::few_cases() ? 2 : std::size(kCases));
 }
 
-SearchRequest request_of(const Case& one) {
+SearchRequest request_of(const BoundCase& one) {
   SearchRequest request;
   request.model = models::load_preset(one.model);
   request.cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), one.ranks);
@@ -117,7 +117,7 @@ std::string family_of(Candidate candidate) {
 
 TEST_CASE("The first ten of the whole space are found without pricing all of it",
           "[planner][bound]") {
-  for (const Case& one : cases()) {
+  for (const BoundCase& one : cases()) {
     const SearchRequest request = request_of(one);
     const CostModel costs = cost_model(request);
     const ParallelFor parallel_for = serial();
@@ -158,7 +158,7 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
 }
 
 TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
-  for (const Case& one : cases()) {
+  for (const BoundCase& one : cases()) {
     const SearchRequest request = request_of(one);
     const CostModel::Estimate estimate = cost_model(request).estimator();
     std::size_t compared = 0;

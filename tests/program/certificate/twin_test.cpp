@@ -16,15 +16,15 @@ namespace {
 
 using test::large_plan;
 
-using Names = std::set<std::string>;
+using NameSet = std::set<std::string>;
 
-Names all_names(const TwinSet& set) {
-  Names names;
+NameSet all_names(const TwinSet& set) {
+  NameSet names;
   for (const Twin& twin : set.twins) names.insert(twin.techniques.begin(), twin.techniques.end());
   return names;
 }
 
-bool has(const Twin& twin, const Names& names) {
+bool has(const Twin& twin, const NameSet& names) {
   return std::ranges::all_of(names, [&](const std::string& name) {
     return std::ranges::find(twin.techniques, name) != twin.techniques.end();
   });
@@ -52,7 +52,7 @@ void check_covered(const Plan& plan, const TwinSet& set) {
   }
 }
 
-const Twin& twin_with(const TwinSet& set, const Names& names) {
+const Twin& twin_with(const TwinSet& set, const NameSet& names) {
   const auto found =
       std::ranges::find_if(set.twins, [&](const Twin& twin) { return has(twin, names); });
   REQUIRE(found != set.twins.end());

@@ -48,7 +48,7 @@ struct Fixture {
   }
 };
 
-constexpr int kPatience = 4000;  // naps of 5 ms
+constexpr int kMostNaps = 4000;  // naps of 5 ms
 
 TEST_CASE("A progress thread moves what is in flight while nobody calls", "[runtime][progress]") {
   const bool before = GENERATE(true, false);  // was it in flight when the thread began?
@@ -56,7 +56,7 @@ TEST_CASE("A progress thread moves what is in flight while nobody calls", "[runt
   if (!before) fixture.engine().progress_in_background(true);
   fixture.add();
   if (before) fixture.engine().progress_in_background(true);
-  for (int nap = 0; nap < kPatience && !fixture.finished(); ++nap)
+  for (int nap = 0; nap < kMostNaps && !fixture.finished(); ++nap)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   REQUIRE(fixture.finished());
   CHECK(fixture.operation->moves_by_others == 100);

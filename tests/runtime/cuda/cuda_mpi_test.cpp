@@ -16,6 +16,7 @@
 #include "program/plans.hpp"
 #include "runtime/comm/communicator_contract.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/first_ranks.hpp"
 #include "runtime/parity/parity_support.hpp"
 
 namespace meshplan::test {
@@ -101,10 +102,8 @@ void check_parity(GpuCommunication communication) {
          {ParallelConfig{}, ParallelConfig{.tp = 2}, ParallelConfig{.tp = 2, .sp = true},
           ParallelConfig{.pp = 2}, ParallelConfig{.dp = 2}, ParallelConfig{.pp = 4},
           ParallelConfig{.tp = 2, .pp = 2, .sp = true}, ParallelConfig{.tp = 2, .dp = 2}}) {
-      std::vector<int> ranks(static_cast<std::size_t>(parallel.world_size()));
-      for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
       if (parallel.world_size() > world->size()) continue;
-      const auto group = world->create_group(ranks, "plan");
+      const auto group = first_ranks(*world, parallel.world_size());
       if (group == nullptr) continue;
       const auto device = gpu(*group, communication);
       const RunResult run = run_plan(make_plan(model, parallel), kSteps, *group, *device);

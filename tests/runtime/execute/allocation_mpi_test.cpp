@@ -12,6 +12,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower/lower.hpp"
+#include "runtime/first_ranks.hpp"
 #include "runtime/parity/parity_support.hpp"
 #include "train/trainer.hpp"
 
@@ -157,9 +158,7 @@ TEST_CASE("a step of several ranks allocates nothing", "[allocation]") {
         ParallelConfig{.dp = 2}, ParallelConfig{.tp = 2, .pp = 2}, ParallelConfig{.dp = 4},
         ParallelConfig{.pp = 2, .dp = 2}}) {
     if (parallel.world_size() > world->size()) continue;
-    std::vector<int> ranks(static_cast<std::size_t>(parallel.world_size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-    const auto group = world->create_group(ranks, "plan");
+    const auto group = first_ranks(*world, parallel.world_size());
     if (group == nullptr) continue;
     const Plan plan = make_plan(llama_style(), parallel);
     INFO(program::to_string(parallel) << " rank " << group->rank());

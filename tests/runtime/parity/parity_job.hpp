@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "comm/host_communicator.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
+#include "runtime/first_ranks.hpp"
 #include "runtime/parity/parity_support.hpp"
 
 namespace meshplan::test {
@@ -40,9 +40,7 @@ struct ParityJob {
 
   /// As many as the plan needs; null on the others. All ranks of the job call it.
   std::unique_ptr<runtime::Communicator> first_ranks(const Plan& plan) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return world->create_group(ranks, "plan");
+    return test::first_ranks(*world, plan.parallel.world_size());
   }
   /// Each rank by itself.
   std::unique_ptr<runtime::Communicator> alone() {

@@ -325,8 +325,7 @@ TEST_CASE("resident memory falls as planned", "[parity]") {
   model.head_size = 32;
   Plan plan = base_plan(model);
   plan.parallel = {.dp = 4};
-  std::vector<int> ranks = {0, 1, 2, 3};
-  const auto group = fixture.world->create_group(ranks, "plan");
+  const auto group = fixture.first_ranks(plan);
   if (group == nullptr) return;
   const auto measure = [&](int stage, double& planned) {
     plan.zero_stage = stage;

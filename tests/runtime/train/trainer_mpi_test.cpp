@@ -12,6 +12,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower/lower.hpp"
+#include "runtime/first_ranks.hpp"
 #include "runtime/parity/parity_support.hpp"
 #include "train/trainer.hpp"
 
@@ -49,13 +50,6 @@ StepBatch make_batch(const Plan& plan, int dp_rank, std::int64_t step) {
       }
     }
   return batch;
-}
-
-/// A group of the first ranks of the job; nullptr on the others.
-std::unique_ptr<runtime::Communicator> first_ranks(runtime::Communicator& world, int count) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < count; ++rank) ranks.push_back(rank);
-  return world.create_group(ranks, "plan");
 }
 
 std::vector<double> region_values(const Trainer& trainer, Region region) {

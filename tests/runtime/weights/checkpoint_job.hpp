@@ -13,6 +13,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower/lower.hpp"
+#include "runtime/first_ranks.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/temporary_folder.hpp"
 #include "runtime/weights/checkpoint.hpp"
@@ -91,12 +92,6 @@ class SharedFolder {
   std::optional<TemporaryFolder> own_;
   std::string path_;
 };
-
-inline std::unique_ptr<runtime::Communicator> first_ranks(runtime::Communicator& world, int count) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < count; ++rank) ranks.push_back(rank);
-  return world.create_group(ranks, "plan");
-}
 
 /// A rank that trains under a plan and saves.
 class CheckpointJob {

@@ -6,10 +6,6 @@
 namespace meshplan::sim {
 namespace {
 
-RunMemory memory_of(const TrainingRun& run, int stage = 0) {
-  return PreparedRun(run).memory_of_stages()[static_cast<std::size_t>(stage)];
-}
-
 /// Layers of 8 experts of so many hidden elements over 8 replicas.
 TrainingRun with_experts(int expert_ffn, int zero_stage) {
   TrainingRun run = small_gpt(2);

@@ -70,10 +70,6 @@ TrainingRun laid_out(const char* layout, int pp, int vpp = 1) {
   return run;
 }
 
-RunMemory memory_of(const TrainingRun& run, int stage) {
-  return PreparedRun(run).memory_of_stages()[static_cast<std::size_t>(stage)];
-}
-
 }  // namespace
 
 TEST_CASE("The layout that goes without saying changes nothing", "[sim][work]") {

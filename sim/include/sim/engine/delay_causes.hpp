@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/enum_names.hpp"
 #include "program/trace/trace.hpp"
 
 namespace meshplan::sim {
@@ -37,3 +38,17 @@ std::vector<DelayCause> delay_causes(const program::Trace& trace,
                                      const program::Trace* prediction = nullptr);
 
 }  // namespace meshplan::sim
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::DelayKind> {
+  static constexpr std::array<std::pair<sim::DelayKind, std::string_view>, 4> value{{
+      {sim::DelayKind::Operation, "operation"},
+      {sim::DelayKind::Transfer, "transfer"},
+      {sim::DelayKind::Gap, "gap"},
+      {sim::DelayKind::Schedule, "schedule"},
+  }};
+};
+
+}  // namespace meshplan
