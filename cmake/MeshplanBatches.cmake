@@ -4,6 +4,8 @@
 
 set(MESHPLAN_BATCH_SIZE 1 CACHE STRING "How many files of a target are compiled as one, at most")
 
+set(MESHPLAN_COMPILED_ALONE "" CACHE STRING "Files (cli/src/main.cpp;...) that are left out of that")
+
 # A batch may take 1.2 GiB; Ninja alone would start two more than there are processors.
 if(MESHPLAN_BATCH_SIZE GREATER 1)
   cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)  # MiB
@@ -26,6 +28,9 @@ function(compile_in_batches target)    # compile_in_batches(cli ALONE src/a.cpp)
   endif()
   get_target_property(sources ${target} SOURCES)
   list(TRANSFORM arg_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
+  foreach(file IN LISTS MESHPLAN_COMPILED_ALONE)
+    list(APPEND arg_ALONE ${PROJECT_SOURCE_DIR}/${file})
+  endforeach()
   set(left "")
   set(folders "")
   foreach(source IN LISTS sources)

@@ -9,9 +9,10 @@
   scripts/mutants.py --jobs N            processes of the compiler at a time (2)
 
 Works in a git worktree of HEAD in a temporary folder (TMPDIR), built like preset ci but without CUDA, Python and
-benches: ccache makes its first build cheap. Each mutant is a source file, an `old` text that it holds exactly once, the
-`new` text, the targets to build, and the `test` of ctest that must fail. `only` narrows a Catch program down to a few
-of its tests. Tests run as ctest runs them (command, environment and time limit), and first without any mutant.
+benches, and with the files that mutants change compiled alone, so that a mutant's build is short. Each mutant is a
+source file, an `old` text that it holds exactly once, the `new` text, the targets to build, and the `test` of ctest
+that must fail. `only` narrows a Catch program down to a few of its tests. Tests run as ctest runs them (command,
+environment and time limit), and first without any mutant.
 
 Exit code 1 if a mutant survives; 2 if one is invalid: its text is not found once, it does not compile, its test is not
 one of plain ctest, or fails without it.
@@ -96,8 +97,10 @@ class Checkout:
         self.build_folder = tree / "build" / PRESET
         self.tests = {}
 
-    def configure(self):
-        self._call(["cmake", "--preset", PRESET, *OPTIONS], self.tree, "cannot configure")
+    def configure(self, changing):
+        """Files that change are compiled alone: the build of a mutant compiles nothing else."""
+        alone = "-DMESHPLAN_COMPILED_ALONE=" + ";".join(sorted(changing))
+        self._call(["cmake", "--preset", PRESET, *OPTIONS, alone], self.tree, "cannot configure")
 
     def build(self, targets):
         self._call(["ninja", f"-j{self.jobs}", *targets], self.build_folder, f"cannot build {' '.join(targets)}")
@@ -268,7 +271,7 @@ def run_all(checkout, mutants, table):
     for mutant in mutants:
         mutated(mutant, (checkout.tree / mutant.file).read_text())
     start = time.monotonic()
-    checkout.configure()
+    checkout.configure({mutant.file for mutant in mutants})
     checkout.build(sorted({target for mutant in mutants for target in mutant.build}))
     checkout.read_tests()
     say(f"built in {time.monotonic() - start:.0f} s")
