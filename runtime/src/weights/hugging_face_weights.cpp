@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 #include "core/json_fields.hpp"
