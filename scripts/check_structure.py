@@ -17,6 +17,7 @@ import collections
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -44,7 +45,7 @@ Include = collections.namedtuple("Include", "file line source target")  # paths 
 
 def list_files(root):
     """All files of the repository, as paths below its root: without what is built or ignored."""
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         found = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
         return sorted(name for name in found if name and (root / name).exists())

@@ -77,7 +77,11 @@ stage() {
   wait "$child" || status=$?  # in the background, so that a signal is not kept waiting
   child=''
   printf '%-8s  %-42s  %5d s  %s\n' "$suite" "$name" $((SECONDS - begin)) "$([ $status -eq 0 ] || echo FAILED)"
-  [ $status -eq 0 ] || tail -n "${lines_of_failure:-60}" "$work/log" >&2
+  if [ $status -ne 0 ]; then
+    tail -n "${lines_of_failure:-60}" "$work/log" >&2
+    cp "$work/log" "${TMPDIR:-/tmp}/meshplan-fresh-$suite.log"
+    echo "fresh_machine: all that it said: ${TMPDIR:-/tmp}/meshplan-fresh-$suite.log" >&2
+  fi
   return $status
 }
 

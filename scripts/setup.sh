@@ -40,6 +40,7 @@ missing_of() {
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
   done
 }
+installed=false
 install() {
   local as_root=()
   echo "setup: installing $*" >&2
@@ -51,6 +52,7 @@ install() {
   "${get[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 || {
     "${get[@]}" update -qq && "${get[@]}" install -y -qq --no-install-recommends "$@" >/dev/null
   } || { echo "setup: apt-get could not install: $*" >&2; return 1; }
+  installed=true
 }
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || exit 1
@@ -78,7 +80,7 @@ show_progress() {
 }
 
 build=$root/build/$preset
-if [ ! -f "$build/build.ninja" ]; then
+if [ ! -f "$build/build.ninja" ] || $installed; then  # CMake looks for optional packages only then
   echo "setup: configuring $preset" >&2
   (cd "$root" && cmake --preset "$preset" >/dev/null)
 fi
