@@ -200,7 +200,7 @@ TEST_CASE("A layout that is said to be slower is", "[planner][layouts]") {
   for (const Layout& layout : all) {
     if (!layout.told.contains("slower_than")) continue;
     for (const Layout& other : all) {
-      if (other.name() != layout.told["slower_than"]) continue;
+      if (other.name() != layout.told["slower_than"].get<std::string>()) continue;
       sim::Estimator estimator(layout.cluster());
       const double ratio = estimator.estimate(layout.plan()).step_time_s /
                            estimator.estimate(other.plan()).step_time_s;
