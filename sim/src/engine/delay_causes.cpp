@@ -14,7 +14,6 @@
 namespace meshplan::sim {
 namespace {
 
-using program::Lane;
 using program::Span;
 using program::Trace;
 
