@@ -2,6 +2,7 @@
 // off by 1e-4 does not.
 #include "certify/sum_check.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -38,7 +39,12 @@ Memory numbers(DType dtype, int rank, std::mt19937& random) {
   if (dtype == DType::F64) return bytes_of(std::vector<double>(values.begin(), values.end()));
   if (dtype == DType::I32) return bytes_of(std::vector<std::int32_t>(values.begin(), values.end()));
   // 16 bits: by a reduction of one source that is 0 in its lower half (bf16) or converted (fp16).
-  if (dtype == DType::F16) return bytes_of(std::vector<_Float16>(values.begin(), values.end()));
+  if (dtype == DType::F16) {
+    std::vector<_Float16> rounded(kElements);
+    std::ranges::transform(values, rounded.begin(),
+                           [](float value) { return static_cast<_Float16>(value); });
+    return bytes_of(rounded);
+  }
   std::vector<std::uint16_t> halves(kElements);
   for (std::size_t i = 0; i < halves.size(); ++i) {
     std::uint32_t bits = 0;
