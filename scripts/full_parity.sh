@@ -13,6 +13,7 @@ fi
 build=${1:-$root/build/release}
 [ -x "$build/tests/test_parity" ] ||
   { echo "full_parity: no tests in $build; build them first: ./test.sh -N, or cmake --build $build" >&2; exit 2; }
+build=$(cd "$build" && pwd)  # tests run in folders of their own
 export MESHPLAN_PARITY_LOG=$build/parity.log
 : >"$MESHPLAN_PARITY_LOG"
 code=0

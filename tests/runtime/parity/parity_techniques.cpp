@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <stdexcept>
 
 #include "support/cases.hpp"
 
@@ -53,8 +54,10 @@ void record_parity(std::string_view suite, const Plan& plan, double error) {
   if (file == nullptr) return;
   std::vector<std::string> names;
   for (const std::size_t i : techniques_of(plan)) names.push_back(all_techniques()[i]);
-  std::ofstream(file, std::ios::app)
-      << fmt::format("{}\t{}\t{}\t{:.3e}\n", suite, plan.model.name, fmt::join(names, ","), error);
+  std::ofstream log(file, std::ios::app);
+  log << fmt::format("{}\t{}\t{}\t{:.3e}\n", suite, plan.model.name, fmt::join(names, ","), error);
+  if (!log.flush())  // else plans that ran would be said not to be covered
+    throw std::runtime_error(fmt::format("MESHPLAN_PARITY_LOG: cannot append to {}", file));
 }
 
 }  // namespace meshplan::test
