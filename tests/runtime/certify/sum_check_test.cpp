@@ -2,13 +2,13 @@
 // off by 1e-4 does not.
 #include "certify/sum_check.hpp"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "comm/reduction.hpp"
+#include "runtime/comm/elements.hpp"
 
 namespace meshplan::test::sum_check {
 namespace {
@@ -32,26 +32,12 @@ Memory bytes_of(const std::vector<T>& values) {
 /// Normal numbers, those of each rank 10 times those of the one before.
 Memory numbers(DType dtype, int rank, std::mt19937& random) {
   std::normal_distribution<float> normal;
-  std::vector<float> values(kElements);
-  for (float& value : values)
-    value = normal(random) * std::pow(10.0F, static_cast<float>(rank % 3));
-  if (dtype == DType::F32) return bytes_of(values);
-  if (dtype == DType::F64) return bytes_of(std::vector<double>(values.begin(), values.end()));
-  if (dtype == DType::I32) return bytes_of(std::vector<std::int32_t>(values.begin(), values.end()));
-  // 16 bits: by a reduction of one source that is 0 in its lower half (bf16) or converted (fp16).
-  if (dtype == DType::F16) {
-    std::vector<_Float16> rounded(kElements);
-    std::ranges::transform(values, rounded.begin(),
-                           [](float value) { return static_cast<_Float16>(value); });
-    return bytes_of(rounded);
+  Memory bytes(static_cast<std::size_t>(kElements * size_of(dtype)));
+  for (std::int64_t i = 0; i < kElements; ++i) {
+    const float value = normal(random) * std::pow(10.0F, static_cast<float>(rank % 3));
+    runtime::contract::encode(bytes.data() + i * size_of(dtype), dtype, static_cast<double>(value));
   }
-  std::vector<std::uint16_t> halves(kElements);
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &values[i], sizeof bits);
-    halves[i] = static_cast<std::uint16_t>(bits >> 16);
-  }
-  return bytes_of(halves);
+  return bytes;
 }
 
 struct Inputs {
