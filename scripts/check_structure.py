@@ -10,7 +10,9 @@ room that may have rooms. Exit code 1 if
   - a layer includes one that it may not (ARROWS),
   - rooms of a layer include each other in a circle,
   - a public header is included by no other target: it belongs into src/,
-  - a folder holds more than 30 files side by side.
+  - a folder holds more than 30 files side by side,
+  - a file of a layer uses what a newer standard library no longer brings along by itself (BROUGHT_ALONG), and neither it
+    nor a header of ours that it includes names the header. Sources compile in batches, which hide that.
 """
 
 import collections
@@ -37,8 +39,17 @@ MOST_FILES = 30
 # Folders that may hold more, each with the reason.
 CROWDED = {}
 
+# Headers that others of GCC 12's library include, and those of GCC 13 and 14 do not.
+BROUGHT_ALONG = {
+    "cstdint": re.compile(r"std::u?int\d+_t\b"),
+    "algorithm": re.compile(r"std::(ranges::)?(\w*sort|(any|all|none)_of|(find|count|copy|remove)(_if)?|min|max|clamp|fill|"
+                            r"replace|reverse|transform|equal|(lower|upper)_bound|m(in|ax)_element|unique|search)\("),
+    "string_view": re.compile(r"std::string_view\b"),
+}
+
 SOURCE = (".cpp", ".hpp", ".cu", ".cuh", ".h", ".inc")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+STANDARD = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 
 Include = collections.namedtuple("Include", "file line source target")  # paths below the root
 
@@ -189,6 +200,28 @@ def crowd_errors(tree):
             yield f"{folder} holds {counts[folder]} files: it needs no exception (CROWDED)"
 
 
+def standard_header_errors(tree):
+    names = [name for name in tree.files if tree.target_of(name) and name.endswith(SOURCE)]
+    texts = {name: (tree.root / name).read_text(encoding="utf-8", errors="replace") for name in names}
+    named = {name: set(STANDARD.findall(text)) for name, text in texts.items()}
+    included = collections.defaultdict(list)
+    for include in tree.includes:
+        included[include.file].append(include.target)
+
+    def reached(name):
+        waiting, seen = [name], {name}
+        while waiting:
+            new = set(included[waiting.pop()]) - seen
+            seen |= new
+            waiting.extend(new)
+        return set().union(*(named.get(file, set()) for file in seen))
+    for name, text in texts.items():
+        for header, use in BROUGHT_ALONG.items():
+            if (match := use.search(text)) and header not in reached(name):
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{name}:{line}: {match[0].rstrip('(')} needs #include <{header}>"
+
+
 def print_graph(tree):
     between = edges_between(tree, lambda name: (tree.room_of(name) or [None])[0])
     for layer in ARROWS:
@@ -206,7 +239,8 @@ def main():
     root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
     tree = Tree(root)
     print_graph(tree)
-    errors = [*layer_errors(tree), *room_errors(tree), *header_errors(tree), *crowd_errors(tree)]
+    errors = [*layer_errors(tree), *room_errors(tree), *header_errors(tree), *crowd_errors(tree),
+              *standard_header_errors(tree)]
     for error in errors:
         print(f"check_structure: {error}", file=sys.stderr)
     return 1 if errors else 0

@@ -1,5 +1,6 @@
 #include "core/json_paths.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace meshplan {

@@ -57,6 +57,14 @@ class CheckStructure(unittest.TestCase):
         self.refuses({"core/src/hash.cpp": '\n#include "sim/play.hpp"\n'},
                      "core must not include sim", 'core/src/hash.cpp:2: #include "sim/play.hpp"')
 
+    def test_what_a_newer_standard_library_does_not_bring_along(self):
+        self.refuses({"core/src/units.cpp": '#include <vector>\n\nstd::int64_t one();\n'},
+                     "core/src/units.cpp:3: std::int64_t needs #include <cstdint>")
+        self.refuses({"sim/src/engine/player.cpp": "int x = std::ranges::max(1, 2);\n"}, "needs #include <algorithm>")
+        through_a_header = {"core/include/core/units.hpp": "#include <cstdint>\n",
+                            "sim/src/engine/player.cpp": '#include "sim/play.hpp"\nstd::uint8_t one();\n'}
+        self.assertEqual(check(through_a_header)[0], 0)
+
     def test_layers_that_must_not_meet(self):
         self.refuses({"reports/src/table.cpp": '#include "kernels/backend.hpp"\n'}, "reports must not include kernels")
 

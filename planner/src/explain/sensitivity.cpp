@@ -1,5 +1,6 @@
 #include "planner/explain/sensitivity.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/clusters/what_if.hpp"

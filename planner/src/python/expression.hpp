@@ -2,6 +2,7 @@
 // arithmetic of numbers, names of values that are known, and calls as trees of their arguments.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 #include "stream_pool.hpp"
 
+#include <cstdint>
 #include <cstring>
 
 namespace meshplan::runtime::cuda {

@@ -1,6 +1,7 @@
 // Events and pinned memory that a step uses again and again.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <vector>

@@ -1,5 +1,6 @@
 // Mixture of experts. How many rows an operation has is decided by the router: it is read from the
 // operation's offsets when the operation runs.
+#include <algorithm>
 #include <numeric>
 
 #include "bind/bound_operands.hpp"

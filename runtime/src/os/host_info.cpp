@@ -1,5 +1,6 @@
 #include "runtime/os/host_info.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <fstream>

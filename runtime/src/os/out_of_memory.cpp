@@ -1,5 +1,6 @@
 #include "os/out_of_memory.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <fstream>

@@ -1,4 +1,5 @@
 // Flags of the batch, the numbers and the optimizer, and of what overlaps.
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 

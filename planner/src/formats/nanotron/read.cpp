@@ -1,4 +1,5 @@
 // A plan out of a nanotron configuration.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #include "formats/text/refusals.hpp"
 
+#include <algorithm>
 #include <array>
 #include <fmt/ranges.h>
 

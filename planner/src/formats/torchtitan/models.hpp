@@ -1,6 +1,7 @@
 // The models that torchtitan has, and meshplan's presets of the same shape.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
