@@ -59,6 +59,27 @@ else()
   set(MESHPLAN_CUDA_MISSING "MESHPLAN_CUDA=${MESHPLAN_CUDA}")
 endif()
 
+# A program that scripts/gpu_pack.sh carries to another machine finds there what lies beside it: packed
+# libraries in lib, links to NVIDIA's in nvidia. DT_RPATH, for it holds for what libraries load, too.
+function(carry_to_gpus target)
+  cmake_path(RELATIVE_PATH CMAKE_BINARY_DIR BASE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} OUTPUT_VARIABLE up)
+  set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH $ORIGIN/${up}/../lib $ORIGIN/${up}/../nvidia)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  set_property(GLOBAL APPEND PROPERTY MESHPLAN_CARRIED ${target})
+endfunction()
+
+# Target carried_to_gpus, and their paths below the build tree in a file of that name.
+function(list_carried)
+  get_property(carried GLOBAL PROPERTY MESHPLAN_CARRIED)
+  add_custom_target(carried_to_gpus)
+  set(paths "")
+  foreach(target IN LISTS carried)
+    add_dependencies(carried_to_gpus ${target})
+    list(APPEND paths $<PATH:RELATIVE_PATH,$<TARGET_FILE:${target}>,${CMAKE_BINARY_DIR}>)
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/carried_to_gpus.txt CONTENT "$<JOIN:${paths},\n>\n")
+endfunction()
+
 if(MESHPLAN_CUDA_ENABLED)
   enable_language(CUDA)
   if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc's flag
@@ -73,6 +94,7 @@ if(MESHPLAN_CUDA_ENABLED)
       INTERFACE_INCLUDE_DIRECTORIES ${${library}_INCLUDE_DIR}
       INTERFACE_LINK_LIBRARIES ${${library}_LIBRARY})
   endforeach()
+  cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL list_carried)
   message(STATUS "CUDA backend: on (nvcc ${CMAKE_CUDA_COMPILER_VERSION})")
 else()
   message(STATUS "CUDA backend: off (${MESHPLAN_CUDA_MISSING})")

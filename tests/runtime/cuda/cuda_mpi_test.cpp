@@ -62,6 +62,14 @@ int num_gpus() {
   return kernels::cuda_devices().count;
 }
 
+const bool needs_gpu = [] {
+  what_is_missing = [] {
+    const kernels::CudaDevices devices = kernels::cuda_devices();
+    return devices.count > 0 ? std::string() : "no GPU (" + devices.reason + ")";
+  };
+  return true;
+}();
+
 std::unique_ptr<runtime::Device> gpu(const Communicator& world, GpuCommunication communication,
                                      bool capture = true) {
   return runtime::make_cuda_device({.device_index = world.rank() % num_gpus(),
