@@ -116,7 +116,7 @@ class LayerBench {
 
 int main() {
   using namespace meshplan;
-  if (!bench::has_gpu()) return 0;
+  if (!bench::has_gpu()) return bench::kSkipped;
   const auto ours = kernels::make_cuda_backend(0);
   const auto best =
       kernels::make_cuda_backend(0, {.stream = ours->stream(), .autotune_gemm = true});

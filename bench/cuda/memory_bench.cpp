@@ -231,7 +231,7 @@ class MemoryBench {
 }  // namespace meshplan::bench
 
 int main() {
-  if (!meshplan::bench::has_gpu()) return 0;
+  if (!meshplan::bench::has_gpu()) return meshplan::bench::kSkipped;
   const auto backend = meshplan::kernels::make_cuda_backend(0);
   meshplan::bench::MemoryBench bench(*backend);
   bench.norms();

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,9 @@
 
 namespace meshplan::bench {
 
+/// What a benchmark ends with where there is no GPU: "skipped", as of tests.
+inline constexpr int kSkipped = 77;
+
 /// Says so, and why, where this machine has no GPU.
 inline bool has_gpu() {
   const kernels::CudaDevices devices = kernels::cuda_devices();
@@ -23,12 +28,16 @@ inline bool has_gpu() {
   return devices.count > 0;
 }
 
-/// Device memory with random bf16 values in [-1, 1]: products of zeros draw less power, and so run
-/// faster, than those of real numbers.
+inline float widened(std::uint16_t bfloat16) {
+  return std::bit_cast<float>(std::uint32_t{bfloat16} << 16);
+}
+
+/// Device memory with random bf16 values in [-1, 1], the same ones every time, in bf16 or fp32:
+/// products of zeros draw less power, and so run faster, than those of real numbers.
 class RandomOperand {
  public:
-  RandomOperand(kernels::Backend& backend, std::int64_t count)
-      : backend_(backend), data_(backend.allocate(count * 2)) {
+  RandomOperand(kernels::Backend& backend, std::int64_t count, DType dtype = DType::BF16)
+      : backend_(backend), data_(backend.allocate(count * size_of(dtype))) {
     std::vector<std::uint16_t> host(static_cast<std::size_t>(count));
     std::uint32_t state = 1;
     for (std::uint16_t& value : host) {
@@ -37,7 +46,10 @@ class RandomOperand {
       value =
           static_cast<std::uint16_t>((state >> 16 & 0x807fU) | (123U + (state >> 13 & 3U)) << 7);
     }
-    backend.copy_to_device(data_, host.data(), count * 2);
+    std::vector<float> wide;
+    if (dtype == DType::F32) std::ranges::transform(host, std::back_inserter(wide), widened);
+    const void* const values = wide.empty() ? static_cast<const void*>(host.data()) : wide.data();
+    backend.copy_to_device(data_, values, count * size_of(dtype));
     backend.synchronize();
   }
   ~RandomOperand() { backend_.free(data_); }
@@ -91,7 +103,7 @@ inline double seconds_of(kernels::CudaBackend& backend, const kernels::Operation
     cuda::check(cudaEventRecord(begin.get(), backend.stream()), "cudaEventRecord");
     backend.run(op);
     cuda::check(cudaEventRecord(end.get(), backend.stream()), "cudaEventRecord");
-    cuda::check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+    backend.synchronize();
     cuda::check(cudaEventElapsedTime(&time, begin.get(), end.get()), "cudaEventElapsedTime");
   }
   backend.set_scratch(nullptr, 0);

@@ -1,7 +1,12 @@
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <map>
+
+struct CUevent_st {
+  std::chrono::steady_clock::time_point recorded;
+};
 
 namespace {
 
@@ -131,14 +136,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t /*event*/,
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
+  *event = new CUevent_st;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  std::free(event);
+  delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) {
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  *ms = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
+  event->recorded = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetName(const char** name, const void* /*function*/) {
