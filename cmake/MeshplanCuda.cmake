@@ -63,7 +63,7 @@ endif()
 # libraries in lib, links to NVIDIA's in nvidia. DT_RPATH, for it holds for what libraries load, too.
 function(carry_to_gpus target)
   cmake_path(RELATIVE_PATH CMAKE_BINARY_DIR BASE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} OUTPUT_VARIABLE up)
-  set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH $ORIGIN/${up}/../lib $ORIGIN/${up}/../nvidia)
+  set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH $ORIGIN/${up}/../lib $ORIGIN/${up}/../nvidia/lib)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   set_property(GLOBAL APPEND PROPERTY MESHPLAN_CARRIED ${target})
 endfunction()

@@ -1,29 +1,19 @@
 # What the machine has: GPUs, the toolkit, libraries, programs; to be sourced.
 
 num_gpus=0
-no_gpu_reason="this machine has no NVIDIA driver"
+no_gpu_reason="no GPU: this machine has no NVIDIA driver"
 if command -v nvidia-smi >/dev/null 2>&1; then
   num_gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | grep -c '^[0-9]')
-  no_gpu_reason="there is a driver, but nvidia-smi finds no device"
+  no_gpu_reason="no GPU: there is a driver, but nvidia-smi finds no device"
 fi
 
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 
-# use_dependencies: unpacks DEPS once and puts its programs and libraries into the paths
-use_dependencies() {
-  deps=
-  if [ -f "$DEPS" ]; then
-    deps=$BUILD/deps
-    # newer than what was unpacked: again
-    if [ ! -d "$deps" ] || [ "$DEPS" -nt "$deps/.unpacked" ]; then
-      rm -rf "$deps"
-      extract "$DEPS" "$BUILD" && touch "$deps/.unpacked" ||
-        { echo "gpu_check: $DEPS cannot be unpacked" >&2; exit 2; }
-    fi
-  elif [ -d "$DEPS" ]; then
-    deps=$DEPS
-  fi
-  [ -z "$deps" ] || PATH=$deps/bin:$PATH LD_LIBRARY_PATH=$deps/lib:${LD_LIBRARY_PATH:-}
+# unpack ARCHIVE FOLDER: once; again where the archive is newer than what was unpacked
+unpack() {
+  [ ! -f "$2/.unpacked" ] || [ "$1" -nt "$2/.unpacked" ] || return 0
+  rm -rf "$2"
+  extract "$1" "$2" && touch "$2/.unpacked" || { echo "gpu_check: $1 cannot be unpacked" >&2; exit 2; }
 }
 
 # Folders in which Python keeps NVIDIA's wheels.
@@ -39,55 +29,56 @@ print(*dict.fromkeys([sysconfig.get_path("purelib"), *site.getsitepackages(), si
 
 # Folder of the toolkit. Asked of nvcc, since what is called nvcc may be a wrapper that lies elsewhere.
 toolkit() {
+  [ -n "$nvcc" ] || return 0
   local programs
   programs=$("$nvcc" --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ _HERE_=//p')
   [ -n "$programs" ] && readlink -f "$programs/.."
 }
 
-toolkit_has() { # toolkit_has LIBRARY
-  local folder
-  for folder in "$(toolkit)"/{lib64,lib,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu; do
-    [ ! -e "$folder/lib$1.so" ] || return 0
-  done
-  return 1
+# Folders with NVIDIA's libraries, best first. Wheels first: they are PyTorch's, beside which we are measured.
+nvidia_folders() {
+  local site
+  site_packages | while read -r site; do printf '%s\n' "$site"/nvidia/{cu13,cudnn,nccl}/lib; done
+  toolkit | while read -r site; do printf '%s\n' "$site"/{lib64,lib,targets/x86_64-linux/lib}; done
+  echo /usr/lib/x86_64-linux-gnu
 }
 
-# The libraries of NVIDIA's wheels have no plain .so names, which linkers ask for. Links to all of them, in
-# $BUILD/nvidia: plain names for what the toolkit lacks, names with versions for what programs load.
-link_wheels() {
-  local links=$BUILD/nvidia site library wheel file
+# link_nvidia FOLDER: FOLDER/lib gets links to NVIDIA's libraries, by the names that programs load and by plain .so
+# names, which linkers ask for and wheels do not have; FOLDER/include to the headers of wheels.
+link_nvidia() {
+  local links=$1 folder library file
   rm -rf "$links"
-  for library in cudart:cu13 cublasLt:cu13 cudnn:cudnn nccl:nccl; do
-    wheel=${library#*:} library=${library%:*}
-    [ -z "$nvcc" ] || [ -n "$SITE_PACKAGES" ] || ! toolkit_has "$library" || continue
-    while read -r site; do
-      [ -d "$site/nvidia/$wheel/lib" ] || continue
-      mkdir -p "$links/lib" "$links/include"
-      for file in "$site/nvidia/$wheel"/lib/*.so.*; do ln -sfn "$file" "$links/lib/"; done
-      for file in "$site/nvidia/$wheel/lib/lib$library".so.*; do
-        [ -e "$file" ] && ln -sfn "$file" "$links/lib/lib$library.so"
+  mkdir -p "$links/lib" "$links/include"
+  while read -r folder; do
+    for library in cudart cublas cublasLt cudnn nccl nvrtc nvJitLink; do
+      [ ! -e "$links/lib/lib$library.so" ] || continue  # all of a library from one folder
+      for file in "$folder/lib$library".so.* "$folder/lib${library}"[-_]*.so.*; do
+        [ ! -e "$file" ] || ln -sfn "$(readlink -f "$file")" "$links/lib/${file##*/}"
       done
-      # headers of this library alone: those of the toolkit belong to its compiler
-      for file in "$site/nvidia/$wheel/include/${library%Lt}"*.h; do
-        [ ! -e "$file" ] || ln -sfn "$file" "$links/include/"
+      for file in "$folder/lib$library".so.*; do
+        [ ! -e "$file" ] || ln -sfn "$(readlink -f "$file")" "$links/lib/lib$library.so"
       done
-      break
-    done < <(site_packages)
-  done
-  [ ! -d "$links/lib" ] || LD_LIBRARY_PATH=$links/lib:${LD_LIBRARY_PATH:-}
+      # those of these alone: the toolkit's belong to its compiler
+      case $folder in
+        */nvidia/*) for file in "$folder/../include/${library%Lt}"*.h; do
+          [ ! -e "$file" ] || ln -sfn "$file" "$links/include/"
+        done ;;
+      esac
+    done
+  done < <(nvidia_folders)
 }
 
-# use_programs: where they are, and the libraries that they load
+# use_programs: unpacks PROGRAMS where it is an archive, and puts MPICH into the path
 use_programs() {
-  link_wheels
-  programs=${PROGRAMS:-$BUILD}
+  programs=$PROGRAMS
+  commit=${COMMIT:-$(git -C "$root" rev-parse --short HEAD 2>/dev/null || true)}
   if [ -f "$programs" ]; then
-    programs=$BUILD/programs
-    rm -rf "$programs"
-    extract "$PROGRAMS" "$programs" || { echo "gpu_check: $PROGRAMS cannot be unpacked" >&2; exit 2; }
-    programs=$programs/build/programs
-  elif [ -d "$programs/programs/cli" ]; then
-    programs=$programs/programs
+    local pack=$WORK/pack/gpu_pack
+    unpack "$PROGRAMS" "$WORK/pack"
+    programs=$pack/programs
+    commit=${COMMIT:-$(cat "$pack/COMMIT" 2>/dev/null || true)}
+    [ ! -d "$pack/bin" ] || PATH=$pack/bin:$PATH
+    link_nvidia "$pack/nvidia"
   fi
   meshplan=$programs/cli/meshplan
   MESHPLAN=$meshplan  # for measured_plans.sh
@@ -97,7 +88,7 @@ use_programs() {
 describe_machine() {
   fact() { [ -z "$2" ] || printf '%s\t%s\n' "$1" "$2"; }
   fact date "$(date -u +%Y-%m-%d)"
-  fact commit "${COMMIT:-$(git -C "$root" rev-parse --short HEAD 2>/dev/null)}"
+  fact commit "$commit"
   fact GPUs "$num_gpus"
   [ "$num_gpus" -eq 0 ] || nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null |
     sort | uniq -c | while read -r count words; do fact GPU "$count x $words"; done
