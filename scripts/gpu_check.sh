@@ -55,4 +55,4 @@ if [ "$1" != build ] && [ ! -x "$meshplan" ]; then
   exit 2
 fi
 "run_$1" "${3:-}"
-end
+end_run

@@ -43,7 +43,7 @@ run_build() {
   nvidia=$BUILD/nvidia
   mkdir -p "$BUILD"
   link_nvidia "$nvidia"
-  begin build 590 "$1"
+  begin_run build 590 "$1"
   group build 590
   if [ -z "$nvcc" ]; then
     local reason="no CUDA toolkit: there is no nvcc; PROGRAMS names programs that were packed"

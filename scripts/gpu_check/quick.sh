@@ -13,7 +13,7 @@ on_gpu() {
 anywhere() { if [ "$DEVICE" = cpu ]; then step "$@"; else on_gpu "$@"; fi; }
 
 run_quick() {
-  begin quick 560 "$1"
+  begin_run quick 560 "$1"
   local model
   group load 25
   step load 25 load_programs

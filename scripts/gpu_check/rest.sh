@@ -16,7 +16,7 @@ run_rest() {
   local failed name command
   [ -f "$WORK/quick/steps.tsv" ] || { echo "gpu_check: rest: no run of quick in $WORK" >&2; exit 2; }
   failed=$(awk -F '\t' '$2 == "FAILED" {print $1}' "$WORK/quick/steps.tsv")
-  begin rest 200 ""
+  begin_run rest 200 ""
   group rest 200
   if [ -z "$failed" ]; then
     loop 60 "--micro-batch 2" "--micro-batch 8" "--micro-batch 8 --recompute selective"

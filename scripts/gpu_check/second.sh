@@ -1,6 +1,6 @@
 # second: what a later loan is for; to be sourced.
 run_second() {
-  begin second 590 "$1"
+  begin_run second 590 "$1"
   local model tool cases
   group loop 220
   if [ "$num_gpus" -gt 0 ] || [ "$DEVICE" = cpu ]; then

@@ -1,9 +1,9 @@
 # What a run of gpu_check.sh is made of; to be sourced. A step is a command with a time limit; its output is shown and
 # kept, and its row says how it ended. Steps come in groups, each with a budget that its steps share.
 
-# begin NAME SECONDS [FROM]: work goes into $results, and after each step all that is worth keeping into one archive.
+# begin_run NAME SECONDS [FROM]: work goes into $results, and after each step all that is worth keeping into one archive.
 # With FROM, the name of a group or step, what came before it keeps its rows and is not run again.
-begin() {
+begin_run() {
   run=$1
   from=${3:-}
   run_end=$((SECONDS + ${RUN_SECONDS:-$2}))
@@ -41,7 +41,7 @@ record() {
 }
 
 skip() { # skip NAME REASON
-  echo "skipped: $2"
+  echo "$1: skipped: $2"
   record "$1" skipped 0 "$2"
 }
 
@@ -104,7 +104,7 @@ step() {
 passed() { ! grep -qP '^\S+\tFAILED\t' "$results/steps.tsv"; }
 
 # Prints the table and leaves with the result.
-end() {
+end_run() {
   if [ -n "$from" ]; then
     cp "$results/steps.before.tsv" "$results/steps.tsv"
     echo "gpu_check: --from $from: $run has no such step or group; it has $(cut -f 1,5 "$results/steps.tsv" | tr '\t' '\n' | awk '!n[$0]++' | paste -sd' ')" >&2
