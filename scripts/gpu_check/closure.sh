@@ -47,6 +47,7 @@ SH
 # pack_archive ARCHIVE FOLDER MOST_MIB NAME...: NAMEs of FOLDER as .tar.xz; an error, with what is largest, beyond MOST_MIB.
 # Programs hold the same kernels several times, which a window of 128 MiB finds.
 pack_archive() {
+  mkdir -p "$(dirname "$1")"
   local archive=$1 folder=$2 most=$3 bytes
   shift 3
   find "$folder" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2>/dev/null || true

@@ -11,8 +11,9 @@ load_programs() {
       echo "${file#"$programs/"} lacks: $missing"
       code=1
     fi
-  done < <(find "$programs"/{cli,tests,bench/cuda} -maxdepth 1 -type f -executable -name '[mtc][eu][sd][hta]*' | sort)
+  done < <(find "$programs"/{cli,tests,bench/cuda} -maxdepth 1 -type f -executable | sort)
   [ $code -eq 0 ] || return 1
+  cat "$results/machine.tsv"
   "$meshplan" --version
   [ "$num_gpus" -gt 0 ] || start_programs
 }

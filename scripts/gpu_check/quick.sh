@@ -18,7 +18,6 @@ run_quick() {
   group load 25
   step load 25 load_programs
   on_gpu driver 10 nvidia-smi
-  step versions 10 cat "$results/machine.tsv"
   group graphs 30
   anywhere graphs_and_none 30 graphs_and_none
   group kernels 45

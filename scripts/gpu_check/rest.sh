@@ -12,6 +12,16 @@ watched() {
   esac
 }
 
+# watch COMMAND...: its programs under compute-sanitizer, whose own words would be in the way of theirs
+watch() {
+  local code=0
+  rm -f "$results"/sanitizer.*.txt
+  wrap="compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 --log-file $results/sanitizer.%p.txt"
+  "$@" || code=$?
+  cat "$results"/sanitizer.*.txt 2>/dev/null | tail -n 200 || true
+  return $code
+}
+
 run_rest() {
   local failed name command
   [ -f "$WORK/quick/steps.tsv" ] || { echo "gpu_check: rest: no run of quick in $WORK" >&2; exit 2; }
@@ -23,10 +33,9 @@ run_rest() {
     return
   fi
   command -v compute-sanitizer >/dev/null || { skip compute-sanitizer "no compute-sanitizer"; return; }
-  wrap="compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9"
   for name in $failed; do
     command=$(watched "$name")
     # shellcheck disable=SC2086
-    if [ -n "$command" ]; then step "$name" 60 $command; else skip "$name" "nothing of it runs under compute-sanitizer"; fi
+    if [ -n "$command" ]; then step "$name" 60 watch $command; else skip "$name" "nothing of it runs under compute-sanitizer"; fi
   done
 }

@@ -19,7 +19,7 @@ begin_run() {
   : >"$results/steps.tsv"
   echo "== $run"
   describe_machine >"$results/machine.tsv"
-  keep
+  [ -n "$from" ] || keep
 }
 
 # keep: the archive as it stands. Under its name only when it is whole; tables, logs and plans, but no data.
@@ -84,9 +84,10 @@ step() {
   [ "$limit" -le $((end - SECONDS)) ] || limit=$((end - SECONDS))
   echo "-- $name (at most $limit s)"
   # Into a file and not a pipe: what a hung step leaves behind could keep a pipe open for ever.
+  current_step=$name
   timeout --kill-after=3 "$limit" bash -euo pipefail -c '"$@"' "$name" "$@" >"$log" 2>&1 </dev/null &
   local processes=$!
-  tail -n +1 -s 0.2 -f --pid=$processes "$log" 2>/dev/null
+  tail -n +1 -s 0.05 -f --pid=$processes "$log" 2>/dev/null
   wait $processes || code=$?
   end_processes $processes
   local said
@@ -106,7 +107,8 @@ passed() { ! grep -qP '^\S+\tFAILED\t' "$results/steps.tsv"; }
 # Prints the table and leaves with the result.
 end_run() {
   if [ -n "$from" ]; then
-    cp "$results/steps.before.tsv" "$results/steps.tsv"
+    mv "$results/steps.before.tsv" "$results/steps.tsv"
+    keep
     echo "gpu_check: --from $from: $run has no such step or group; it has $(cut -f 1,5 "$results/steps.tsv" | tr '\t' '\n' | awk '!n[$0]++' | paste -sd' ')" >&2
     exit 2
   fi
@@ -121,5 +123,5 @@ end_run() {
 # extract ARCHIVE FOLDER: also where tar finds no xz
 extract() {
   mkdir -p "$2"
-  tar -xf "$1" -C "$2" 2>/dev/null || "$PYTHON" -m tarfile -e "$1" "$2" >/dev/null
+  tar -xf "$1" -C "$2" 2>/dev/null || "$PYTHON" -m tarfile -e "$1" "$2" >/dev/null 2>&1
 }
