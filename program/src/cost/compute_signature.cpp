@@ -187,6 +187,7 @@ void add_attention(std::string& text, const ComputeOperation& op) {
   else if (last.num_keys != last.num_queries)
     add(text, FMT_COMPILE(" keys={}"), last.num_keys);
   if (op.attention_inputs().sinks) text += " sinks";
+  if (op.stores_score_gradient()) add(text, FMT_COMPILE(" {}"), kStoresScoreGradient);
   add_attribute_flags(text, op.work);
 }
 
