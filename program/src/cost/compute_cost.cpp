@@ -93,7 +93,7 @@ std::int64_t bytes(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   std::int64_t total = 0;
   for (const ValueId id : operation.inputs) total += operand_bytes(op, id);
-  if (op.work.kind == ComputeKind::Quantize)  // once for its largest number
+  if (op.work.kind == ComputeKind::Quantize && !op.work.cast->largest)  // once to find it
     total += operand_bytes(op, operation.inputs.front());
   for (const ValueId id : operation.outputs) {
     const bool added_to = op.value(id).storage == Storage::Gradient && op.instance.accumulate;

@@ -107,6 +107,7 @@ void add_attribute_flags(std::string& text, const ComputeOp& work) {
       text += work.cast->gradient ? " e5m2" : " e4m3";
       if (work.cast->rows) text += " rows";
       if (work.cast->columns) text += " columns";
+      if (work.cast->largest) text += " largest";
       return;
     case ComputeKind::Attention:
     case ComputeKind::CrossEntropyLocal:

@@ -25,7 +25,8 @@ std::function<void()> OperatorBinder::Body::bind_float8(const Operands& o) {
                                 .format = cast.gradient ? Float8Format::E5M2 : Float8Format::E4M3,
                                 .quantized = rows,
                                 .transposed = columns,
-                                .scale = o.out<float>(0)});
+                                .scale = o.out<float>(0),
+                                .largest = cast.largest ? o.in<float>(1) : nullptr});
   }
   const bool weight_grad = o.operation.phase == Phase::WeightGrad;
   return ready(

@@ -74,7 +74,8 @@ constexpr float from_float8(std::uint8_t code, Float8Format format) {
 /// x / scale rounded to nearest even ("current scaling", NVIDIA Transformer Engine). Multiplied
 /// back by `scale` they are x within half a unit of the format. A NaN or an infinity among x gives
 /// NaN where it stood, so that the step shows it.
-/// Traffic: x twice, and a byte an element for each layout.
+/// Traffic: x twice, or once where the kernel that wrote it has left its largest number; and a byte
+/// an element for each layout.
 struct QuantizeFloat8 {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -84,6 +85,8 @@ struct QuantizeFloat8 {
   std::uint8_t* quantized = nullptr;   // (rows, columns), or null
   std::uint8_t* transposed = nullptr;  // (columns, rows), or null
   float* scale = nullptr;              // one number
+  /// max |x| without NaNs, as norms and activations leave it of what they write; null = not known.
+  const float* largest = nullptr;
 };
 
 /// out (+)= a_scale b_scale a b^T [+ bias]: (M, K) times (N, K), all contiguous, both operands
