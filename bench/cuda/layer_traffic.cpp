@@ -49,12 +49,27 @@ int attention_launches(const Operation& operation, AttentionKernels attention) {
   return attention == AttentionKernels::Cudnn || is_forward(operation) ? 1 : 3;
 }
 
-bool is_library(ComputeKind kind) {
-  return kind == ComputeKind::Linear || kind == ComputeKind::Attention;
+/// A maximum in two kernels, unless it is known, and the codes.
+int cast_launches(const program::Float8Cast& cast) {
+  return cast.largest ? 1 : 3;
 }
 
-/// Partial sums of weight gradients: written and read.
-std::int64_t scratch_bytes(const Program& program, const OperationInstance& instance) {
+bool is_library(ComputeKind kind) {
+  return kind == ComputeKind::Linear || kind == ComputeKind::ScaledLinear ||
+         kind == ComputeKind::Attention;
+}
+
+std::int64_t weight_gradients(const Program& program, const OperationInstance& instance,
+                              const Operation& operation) {
+  return std::ranges::count_if(operation.outputs, [&](ValueId id) {
+    return value_of(program, instance, id).storage == program::Storage::Gradient;
+  });
+}
+
+/// The scores' gradient of cuDNN's deterministic attention, and partial sums of weight gradients:
+/// written and read.
+std::int64_t scratch_bytes(const Program& program, const OperationInstance& instance,
+                           AttentionKernels attention) {
   namespace cuda = kernels::cuda;
   const Operation& operation = program::operation_of(program, instance);
   const auto& work = std::get<ComputeOp>(operation.work);
@@ -64,11 +79,14 @@ std::int64_t scratch_bytes(const Program& program, const OperationInstance& inst
     return 2 * ranges.num_blocks * columns * size_of(DType::F32);
   };
   switch (work.kind) {
+    case ComputeKind::Attention:
+      if (attention == AttentionKernels::Own) return 0;
+      return static_cast<std::int64_t>(2 * program::score_gradient_bytes(program, instance));
     case ComputeKind::RmsNorm:
     case ComputeKind::LayerNorm:
       if (is_forward(operation)) return 0;
       return sums(cuda::norm_ranges(shape[0], shape[1]),
-                  static_cast<std::int64_t>(operation.outputs.size() - 1) * shape[1]);
+                  weight_gradients(program, instance, operation) * shape[1]);
     case ComputeKind::HeadRmsNorm: {
       if (is_forward(operation)) return 0;
       const std::int64_t heads = work.attributes.heads + work.attributes.kv_heads;
@@ -78,6 +96,34 @@ std::int64_t scratch_bytes(const Program& program, const OperationInstance& inst
     default:
       return 0;
   }
+}
+
+/// Has attention made a tensor, or its gradient, which may have been rotated since?
+bool made_by_attention(const Program& program, const OperationInstance& instance, ValueId id) {
+  const program::OperationRef& ref = instance.operation;
+  const program::Block& block = program.blocks[static_cast<std::size_t>(*ref.block)];
+  const auto& operations = ref.backward ? block.backward : block.forward;
+  for (int i = ref.index - 1; i >= 0; --i) {
+    const Operation& before = operations[static_cast<std::size_t>(i)];
+    const bool writes = std::ranges::any_of(before.outputs, [&](ValueId output) {
+      return program::root_of(block, output) == program::root_of(block, id);
+    });
+    const auto* work = std::get_if<ComputeOp>(&before.work);
+    if (writes && (work == nullptr || work->kind != ComputeKind::Rope))
+      return work != nullptr && work->kind == ComputeKind::Attention;
+  }
+  return false;
+}
+
+/// A tensor is read once to be quantized, for the kernel that makes it can know its largest number;
+/// attention is a library's.
+std::int64_t least_of_cast(const Program& program, const OperationInstance& instance,
+                           const Operation& operation) {
+  const ValueId tensor = operation.inputs.front();
+  const int reads = made_by_attention(program, instance, tensor) ? 2 : 1;
+  std::int64_t bytes = reads * bytes_of(program, instance, tensor);
+  for (const ValueId output : operation.outputs) bytes += bytes_of(program, instance, output);
+  return bytes;
 }
 
 /// The operation's part of what any implementation with library products and flash attention moves.
@@ -96,8 +142,10 @@ std::int64_t least_bytes(const Program& program, const OperationInstance& instan
     case ComputeKind::RmsNorm:  // and write the sum instead of its product
     case ComputeKind::LayerNorm:
       return std::get<ComputeOp>(operation.work).adds_residual
-                 ? operands - bytes_of(program, instance, operation.outputs.back())
+                 ? operands - bytes_of(program, instance, operation.inputs.front())
                  : operands;
+    case ComputeKind::Quantize:
+      return least_of_cast(program, instance, operation);
     default:
       return operands;
   }
@@ -143,6 +191,10 @@ int kernel_launches(const Program& program, const OperationInstance& instance,
                  : 1;
     case ComputeKind::Attention:
       return attention_launches(operation, attention);
+    case ComputeKind::Quantize:
+      return cast_launches(*work.cast);
+    case ComputeKind::ScaledLinear:
+      return 1;
     case ComputeKind::BiasAdd:  // backward: partial sums, and their sum
       return is_forward(operation) ? 1 : 2;
     case ComputeKind::RmsNorm:  // its weights' gradients included
@@ -176,7 +228,7 @@ LayerTraffic layer_traffic(const Program& program, AttentionKernels attention) {
                                   .library = is_library(work->kind),
                                   .launches = kernel_launches(program, instance, attention),
                                   .bytes = program::operation_cost(program, instance).bytes +
-                                           scratch_bytes(program, instance),
+                                           scratch_bytes(program, instance, attention),
                                   .least_bytes = least_bytes(program, instance)});
   }
   if (traffic.operations.empty()) throw ConfigError("the plan has no second micro-batch");

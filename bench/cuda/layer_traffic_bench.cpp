@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
+#include <string>
+#include <vector>
 
 #include "layer_traffic.hpp"
 #include "program/lower/lower.hpp"
@@ -13,13 +15,22 @@ namespace {
 
 using namespace meshplan;
 
-program::Plan plan_of(const std::string& model, std::int64_t seq_len, int tp) {
+struct Case {
+  std::string model;
+  std::int64_t seq_len = 4096;
+  int tp = 1;
+  program::Precision precision = program::Precision::BF16;
+  bool deterministic = true;
+};
+
+program::Plan plan_of(const Case& one) {
   program::Plan plan;
-  plan.model = models::load_preset(model);
-  plan.workload.seq_len = seq_len;
+  plan.model = models::load_preset(one.model);
+  plan.workload.seq_len = one.seq_len;
   plan.workload.global_batch_size = 2;
-  plan.workload.precision = DType::BF16;
-  plan.parallel.tp = tp;
+  program::set_precision(plan.workload, one.precision);
+  plan.parallel.tp = one.tp;
+  plan.deterministic = one.deterministic;
   return plan;
 }
 
@@ -27,9 +38,10 @@ std::string per_token(std::int64_t bytes, std::int64_t tokens) {
   return reports::grouped((bytes + tokens / 2) / tokens);
 }
 
-void print(const std::string& model, std::int64_t seq_len, int tp) {
-  const bench::LayerTraffic traffic = bench::layer_traffic(
-      program::lower(plan_of(model, seq_len, tp), 0), bench::AttentionKernels::Cudnn);
+void print(const Case& one) {
+  const program::Plan plan = plan_of(one);
+  const bench::LayerTraffic traffic =
+      bench::layer_traffic(program::lower(plan, 0), bench::AttentionKernels::Cudnn);
   reports::Table table{
       .columns = {{"operation", reports::Align::Left}, {"kernels"}, {"bytes/token"}, {"least"}}};
   std::int64_t bytes = 0;
@@ -43,8 +55,9 @@ void print(const std::string& model, std::int64_t seq_len, int tp) {
   }
   table.rows.push_back({"sum", std::to_string(traffic.launches()), per_token(bytes, traffic.tokens),
                         per_token(least, traffic.tokens)});
-  fmt::print("{}, sequence {}, bf16, tp {}: a layer and micro-batch\n{}", model, seq_len, tp,
-             reports::to_text(table, 2));
+  fmt::print("{}, sequence {}, {}, tp {}{}: a layer and micro-batch\n{}", one.model, one.seq_len,
+             program::precision_name(plan.workload), one.tp,
+             one.deterministic ? "" : ", in any order", reports::to_text(table, 2));
   fmt::print("  bytes over the least: {:.3f}; of passes without products and attention: {:.3f}\n\n",
              traffic.ratio(), traffic.ratio_of_passes());
 }
@@ -52,14 +65,18 @@ void print(const std::string& model, std::int64_t seq_len, int tp) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::int64_t seq_len = argc > 2 ? std::atoll(argv[2]) : 4096;
   try {
-    if (argc > 1) {
-      print(argv[1], seq_len, argc > 3 ? std::atoi(argv[3]) : 1);
-    } else {
-      print("llama3.2-1b", seq_len, 1);
-      print("gpt2-124m", 1024, 1);
-    }
+    std::vector<Case> cases = {{.model = "llama3.2-1b"}, {.model = "gpt2-124m", .seq_len = 1024}};
+    if (argc > 1) cases = {{.model = argv[1]}};
+    if (argc > 2) cases.front().seq_len = std::atoll(argv[2]);
+    if (argc > 3) cases.front().tp = std::atoi(argv[3]);
+    for (Case one : cases)
+      for (const auto precision : {program::Precision::BF16, program::Precision::Fp8})
+        for (const bool deterministic : {true, false}) {
+          one.precision = precision;
+          one.deterministic = deterministic;
+          print(one);
+        }
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return EXIT_FAILURE;

@@ -9,10 +9,11 @@
 namespace meshplan::reports {
 
 std::string plan_header(const program::Plan& plan, const sim::Cluster& cluster) {
-  return fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n",
+  return fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}{}\n",
                      model_line(plan.model), cluster_line(cluster), workload_line(plan.workload),
                      planner::describe(planner::candidate_of(plan)), plan.num_microbatches(),
-                     plan.num_microbatches() == 1 ? "" : "es");
+                     plan.num_microbatches() == 1 ? "" : "es",
+                     plan.deterministic ? "" : ", not deterministic");
 }
 
 std::string software_line(const std::string& software) {

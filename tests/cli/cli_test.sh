@@ -28,6 +28,13 @@ expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json --threa
 cmp -s stdout three.json || fail "the number of threads changes the result"
 expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
 
+# --- whether a run repeats bit for bit
+expect 0 "step time" plan --model tiny-llama "${small[@]}" --no-deterministic --out any_order.json
+grep -q '"deterministic": false' any_order.json || fail "the plan lacks --no-deterministic"
+grep -q '"deterministic": true' plan.json || fail "plans are deterministic unless they say otherwise"
+expect 0 ", not deterministic" simulate any_order.json
+expect 2 "--set deterministic=true" simulate any_order.json --deterministic
+
 # --- settings of the optimizer
 expect 0 "--learning-rate" plan --help
 expect 0 "step time" plan --model tiny-llama "${small[@]}" --lr 1e-3 --warmup-steps 10 --decay-steps 90 \

@@ -19,12 +19,22 @@ using program::OperationInstance;
 using program::Plan;
 using program::Program;
 
-Program lowered(const models::ModelSpec& model, std::int64_t seq_len, DType precision,
-                const program::ParallelConfig& parallel = {}) {
+Plan plan_of(const models::ModelSpec& model, std::int64_t seq_len, DType precision,
+             const program::ParallelConfig& parallel = {}) {
   Plan plan;
   plan.model = model;
   plan.workload = {.seq_len = seq_len, .global_batch_size = 2, .precision = precision};
   plan.parallel = parallel;
+  return plan;
+}
+
+Program lowered(const models::ModelSpec& model, std::int64_t seq_len, DType precision,
+                const program::ParallelConfig& parallel = {}) {
+  return program::lower(plan_of(model, seq_len, precision, parallel), 0);
+}
+
+Program in_float8(Plan plan) {
+  program::set_precision(plan.workload, program::Precision::Fp8);
   return program::lower(plan, 0);
 }
 
@@ -67,10 +77,20 @@ TEST_CASE("The launches that are counted are those of the kernels", "[bench][lay
   }
 }
 
+TEST_CASE("The launches that are counted of FP8 are those of the kernels",
+          "[bench][layer_traffic][fp8]") {
+  for (const models::ModelSpec& model :
+       {program::test::llama_style(), program::test::gpt2_style(), program::test::gemma_style()})
+    for (const program::ParallelConfig& parallel :
+         {program::ParallelConfig{}, program::ParallelConfig{.tp = 2, .sp = true}})
+      check_launches(in_float8(plan_of(model, 32, DType::BF16, parallel)));
+}
+
 TEST_CASE("A layer's launches and bytes stay as low as they are", "[bench][layer_traffic]") {
   const auto traffic_of = [](std::string_view preset, std::int64_t seq_len) {
-    return layer_traffic(lowered(models::load_preset(preset), seq_len, DType::BF16),
-                         AttentionKernels::Cudnn);
+    Plan plan = plan_of(models::load_preset(preset), seq_len, DType::BF16);
+    plan.deterministic = false;
+    return layer_traffic(program::lower(plan, 0), AttentionKernels::Cudnn);
   };
   const LayerTraffic llama = traffic_of("llama3.2-1b", 4096);
   CHECK(llama.launches() <= 22);
@@ -79,6 +99,54 @@ TEST_CASE("A layer's launches and bytes stay as low as they are", "[bench][layer
   const LayerTraffic gpt2 = traffic_of("gpt2-124m", 1024);
   CHECK(gpt2.launches() <= 22);
   CHECK(gpt2.ratio() <= 1.01);
+}
+
+// 32 rows and columns of tiles of 128 x 128, of which a causal mask leaves 528: 32 heads * 528 *
+// 128
+// * 128 * 2 bytes are written and read, by 4,096 tokens.
+TEST_CASE("A deterministic attention's scores' gradient is counted", "[bench][layer_traffic]") {
+  const auto bytes_of = [](bool deterministic, AttentionKernels attention) {
+    Plan plan = plan_of(models::load_preset("llama3.2-1b"), 4096, DType::BF16);
+    plan.deterministic = deterministic;
+    std::int64_t bytes = 0;
+    for (const auto& operation : layer_traffic(program::lower(plan, 0), attention).operations)
+      bytes += operation.bytes;
+    return bytes;
+  };
+  const std::int64_t in_any_order = bytes_of(false, AttentionKernels::Cudnn);
+  CHECK(bytes_of(true, AttentionKernels::Cudnn) - in_any_order ==
+        std::int64_t{2} * 2 * 32 * 528 * 128 * 128);
+  CHECK(bytes_of(true, AttentionKernels::Own) == in_any_order);
+}
+
+TEST_CASE("A layer's launches and bytes in FP8 stay as low as they are",
+          "[bench][layer_traffic][fp8]") {
+  const auto traffic_of = [](std::string_view preset, std::int64_t seq_len, bool kept) {
+    Plan plan = plan_of(models::load_preset(preset), seq_len, DType::BF16);
+    program::set_precision(plan.workload, program::Precision::Fp8);
+    plan.deterministic = false;
+    return layer_traffic(program::lower(plan, 0, program::Pass::Training, {.kept_largest = kept}),
+                         AttentionKernels::Cudnn);
+  };
+  const auto bytes_of = [](const LayerTraffic& traffic) {
+    std::int64_t bytes = 0;
+    for (const OperationTraffic& operation : traffic.operations) bytes += operation.bytes;
+    return bytes;
+  };
+  const LayerTraffic llama = traffic_of("llama3.2-1b", 4096, true);
+  CHECK(llama.launches() <= 37);
+  CHECK(llama.ratio() <= 1.06);
+  CHECK(llama.ratio_of_passes() <= 1.12);
+  // Both norms, the norm's gradient, the activation, and its gradient of gate and up: five numbers
+  // are written and read instead of the tensors, in bf16.
+  const LayerTraffic apart = traffic_of("llama3.2-1b", 4096, false);
+  CHECK(bytes_of(apart) - bytes_of(llama) ==
+        std::int64_t{4096} * 2 * (3 * 2048 + 8192 + 2 * 8192) - 5 * 2 * 4);
+  CHECK(apart.launches() - llama.launches() == 5 * 2);
+  const LayerTraffic gpt2 = traffic_of("gpt2-124m", 1024, true);
+  CHECK(gpt2.launches() <= 43);
+  CHECK(gpt2.ratio() <= 1.09);
+  CHECK(gpt2.ratio_of_passes() <= 1.2);  // gradients of biases: docs/cuda.md
 }
 
 TEST_CASE("An operation whose launches are not known is named", "[bench][layer_traffic]") {

@@ -287,6 +287,11 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .flag("--progress-thread", pins.progress_thread,
             "a thread of each CPU rank moves communications while it computes")
       .in_plan("progress_thread")
+      .on_off(
+          "deterministic", pins.deterministic,
+          "a run repeats bit for bit (default); without, a GPU's attention may add gradients up "
+          "in any order, in less time and memory")
+      .in_plan("deterministic")
       .choice("--compress", options.compression,
               "gradients on their way between data-parallel ranks; default: none")
       .in_plan("compression.kind")

@@ -173,6 +173,11 @@ constexpr std::array kPlanChoices = {
                  plan.offload_activations = integer(key, value, 0);
                },
                [](const Plan& plan) { return std::to_string(plan.offload_activations); }},
+    PlanChoice{"deterministic",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.deterministic = on_or_off(key, value);
+               },
+               [](const Plan& plan) { return text_of(plan.deterministic); }},
     PlanChoice{
         "compress",
         [](Plan& plan, std::string_view key, const std::string& value) {
@@ -218,7 +223,7 @@ Assignment assignment_of(const std::string& word) {
   if (equals != std::string::npos) return {key_of(word.substr(0, equals)), word.substr(equals + 1)};
   const std::string key = key_of(word);
   for (const std::string_view flag :
-       {"sp", "offload_optimizer", "offload_parameters", "ends_as_layers"}) {
+       {"sp", "offload_optimizer", "offload_parameters", "deterministic", "ends_as_layers"}) {
     if (key == flag) return {key, "on"};
     if (key == fmt::format("no_{}", flag)) return {std::string(flag), "off"};
   }

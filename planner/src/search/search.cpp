@@ -166,6 +166,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.offload_parameters = candidate.offload_parameters;
   plan.offload_activations = candidate.offload_activations;
   plan.progress_thread = request.constraints.progress_thread;
+  plan.deterministic = request.constraints.deterministic.value_or(plan.deterministic);
   return plan;
 }
 

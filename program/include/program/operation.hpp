@@ -59,6 +59,7 @@ struct Float8Cast {
   bool gradient = false;  // E5M2, else E4M3
   bool rows = false;      // as it lies
   bool columns = false;   // transposed
+  bool largest = false;   // the second input is the tensor's largest number
   bool operator==(const Float8Cast&) const = default;
 };
 
@@ -86,6 +87,9 @@ struct ComputeOp {
   /// OrderChunks); a MergeAttention works on all rows.
   bool documents = false;
   std::optional<Float8Cast> cast = std::nullopt;  // of a Quantize
+  /// A norm or an activation: the last output is the largest magnitude of the first one, for its
+  /// Quantize. See passes/keep_largest.cpp.
+  bool keeps_largest = false;
 };
 
 /// Shift: every rank sends to the next one of the group and receives from the one before; the last

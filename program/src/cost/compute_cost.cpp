@@ -16,18 +16,21 @@ double causal_pairs(double queries, double offset, double window) {
   return growing * (offset + (growing + 1) / 2) + (queries - growing) * window;
 }
 
+/// Pairs of a query head of a sequence in a tile.
+double tile_pairs(const ComputeOperation& op, const AttentionTile& tile) {
+  const auto queries = static_cast<double>(tile.num_queries);
+  const auto keys = static_cast<double>(tile.num_keys);
+  const double window = op.work.attributes.window > 0 ? op.work.attributes.window : keys;
+  return tile.causal ? causal_pairs(queries, static_cast<double>(tile.query_offset), window)
+                     : queries * keys;
+}
+
 /// Score entries that attention computes per query head.
 double attended_pairs(const ComputeOperation& op) {
   const auto sequences = static_cast<double>(op.program.sizes.sequences);
   if (op.work.documents) return op.document_pairs() * sequences;
   double pairs = 0;
-  for (const AttentionTile& tile : op.attention_tiles()) {
-    const auto queries = static_cast<double>(tile.num_queries);
-    const auto keys = static_cast<double>(tile.num_keys);
-    const double window = op.work.attributes.window > 0 ? op.work.attributes.window : keys;
-    pairs += tile.causal ? causal_pairs(queries, static_cast<double>(tile.query_offset), window)
-                         : queries * keys;
-  }
+  for (const AttentionTile& tile : op.attention_tiles()) pairs += tile_pairs(op, tile);
   return pairs * sequences;
 }
 
@@ -90,7 +93,7 @@ std::int64_t bytes(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   std::int64_t total = 0;
   for (const ValueId id : operation.inputs) total += operand_bytes(op, id);
-  if (op.work.kind == ComputeKind::Quantize)  // once for its largest number
+  if (op.work.kind == ComputeKind::Quantize && !op.work.cast->largest)  // once to find it
     total += operand_bytes(op, operation.inputs.front());
   for (const ValueId id : operation.outputs) {
     const bool added_to = op.value(id).storage == Storage::Gradient && op.instance.accumulate;
@@ -100,6 +103,22 @@ std::int64_t bytes(const ComputeOperation& op) {
 }
 
 }  // namespace
+
+double score_gradient_bytes(const ComputeOperation& op) {
+  if (op.work.kind != ComputeKind::Attention || !op.stores_score_gradient()) return 0;
+  const double heads = static_cast<double>(op.program.sizes.sequences) * op.work.attributes.heads;
+  const double window = op.work.attributes.window;
+  double bytes = 0;
+  for (const AttentionTile& tile : op.attention_tiles()) {
+    const auto queries = static_cast<double>(tile.num_queries);
+    const auto offset = static_cast<double>(tile.query_offset);
+    const double behind = window > 0 ? queries - std::clamp(window - offset, 0.0, queries) : 0;
+    const double edges = tile.causal ? 1 + behind / queries : 0;
+    bytes += score_gradient_bytes(heads * tile_pairs(op, tile), heads * queries,
+                                  static_cast<double>(tile.num_keys), edges);
+  }
+  return bytes;
+}
 
 OperationCost compute_cost(const ComputeOperation& op) {
   return {.flops = flops(op), .bytes = bytes(op)};

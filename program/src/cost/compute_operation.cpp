@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "memory/attention_workspace.hpp"
 
 namespace meshplan::program {
 
@@ -70,6 +71,11 @@ AttentionInputs ComputeOperation::attention_inputs() const {
   const LayerInstance& layer = layer_of(program, instance);
   const Block& block = program.blocks[at(layer.block)];
   return program::attention_inputs(block.values, operation);
+}
+
+bool ComputeOperation::stores_score_gradient() const {
+  const Block& block = program.blocks[at(layer_of(program, instance).block)];
+  return program::stores_score_gradient(program, block, operation);
 }
 
 double ComputeOperation::document_pairs() const {

@@ -52,6 +52,8 @@ struct ComputeOperation {
   /// What rank 0 computes of an Attention without packed documents, for one sequence. The zig-zag
   /// split gives every rank as many pairs.
   std::vector<AttentionTile> attention_tiles() const;
+  /// For an Attention. @see program::stores_score_gradient
+  bool stores_score_gradient() const;
   /// Pairs of a query and a key that it sees, in one sequence, for an Attention on packed documents
   /// that are as long as the workload expects.
   double document_pairs() const;
@@ -59,6 +61,7 @@ struct ComputeOperation {
 
 /// See operation_cost() and add_signature().
 OperationCost compute_cost(const ComputeOperation& op);
+double score_gradient_bytes(const ComputeOperation& op);
 /// First words of the signatures of compute operations, up to the phase: "linear", "rope", ...
 std::vector<std::string> compute_kinds();
 void add_compute_signature(std::string& text, const ComputeOperation& op);

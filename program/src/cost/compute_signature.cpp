@@ -107,6 +107,7 @@ void add_attribute_flags(std::string& text, const ComputeOp& work) {
       text += work.cast->gradient ? " e5m2" : " e4m3";
       if (work.cast->rows) text += " rows";
       if (work.cast->columns) text += " columns";
+      if (work.cast->largest) text += " largest";
       return;
     case ComputeKind::Attention:
     case ComputeKind::CrossEntropyLocal:
@@ -187,6 +188,7 @@ void add_attention(std::string& text, const ComputeOperation& op) {
   else if (last.num_keys != last.num_queries)
     add(text, FMT_COMPILE(" keys={}"), last.num_keys);
   if (op.attention_inputs().sinks) text += " sinks";
+  if (op.stores_score_gradient()) add(text, FMT_COMPILE(" {}"), kStoresScoreGradient);
   add_attribute_flags(text, op.work);
 }
 

@@ -40,6 +40,23 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
   return {.flops = 0, .bytes = message_bytes(program, instance)};
 }
 
+double score_gradient_bytes(double pairs, double queries, double keys, double edges) {
+  constexpr double kTile = 128;
+  const double cut = queries * edges * (kTile - 1) / 2;  // of tiles on an edge, beyond the mask
+  return static_cast<double>(size_of(DType::BF16)) * std::min(pairs + cut, queries * keys);
+}
+
+double mean_mask_edges(double keys, bool causal, double window) {
+  if (!causal) return 0;
+  return window > 0 && window < keys ? 1 + (1 - window / keys) : 1;
+}
+
+double score_gradient_bytes(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  if (!std::holds_alternative<ComputeOp>(operation.work)) return 0;
+  return score_gradient_bytes(ComputeOperation{program, instance, operation});
+}
+
 void add_signature(std::string& text, const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
   if (std::holds_alternative<ComputeOp>(operation.work))

@@ -27,6 +27,7 @@
 #include "passes/fuse_activations.hpp"
 #include "passes/fuse_residuals.hpp"
 #include "passes/fuse_rotations.hpp"
+#include "passes/keep_largest.hpp"
 #include "passes/quantize_linears.hpp"
 #include "passes/shard.hpp"
 #include "passes/weight_gradients.hpp"
@@ -233,6 +234,10 @@ class Lowering {
     if (profile_.fused_rotations) {
       fuse_rotations(layer);
       sound_after("fuse_rotations");
+    }
+    if (profile_.kept_largest) {
+      keep_largest(layer);
+      sound_after("keep_largest");
     }
     if (split_) {
       separate_weight_gradients(layer);

@@ -1,6 +1,7 @@
 #include "memory/attention_workspace.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/index.hpp"
 #include "program/attention_inputs.hpp"
@@ -71,16 +72,21 @@ std::int64_t part_workspace_bytes(AttentionSizes part, bool deterministic, std::
   }
 }
 
+/// Of a backward pass, what cuDNN needs at once; absent where our own kernel runs.
+std::optional<std::int64_t> workspace_of_cudnn(const Plan& plan, const ComputeOp& op,
+                                               const AttentionSizes& sizes) {
+  if (!is_for_cudnn(plan, op)) return std::nullopt;
+  const std::int64_t most = plan.attention_workspace_bytes;
+  const std::int64_t bytes = part_workspace_bytes(sizes, plan.deterministic, most);
+  const bool allowed = plan.attention == AttentionKernels::Cudnn || bytes <= most;
+  return allowed ? std::optional(bytes) : std::nullopt;
+}
+
 std::int64_t workspace_bytes(const Program& program, const Block& block,
                              const Operation& operation) {
-  const Plan& plan = program.plan;
   const AttentionSizes sizes = sizes_of(program, block, operation);
-  const std::int64_t own = row_sum_bytes(sizes);
-  if (!is_for_cudnn(plan, std::get<ComputeOp>(operation.work))) return own;
-  const std::int64_t most = plan.attention_workspace_bytes;
-  const std::int64_t cudnn = part_workspace_bytes(sizes, plan.deterministic, most);
-  const bool allowed = plan.attention == AttentionKernels::Cudnn || cudnn <= most;
-  return allowed ? std::max(own, cudnn) : own;
+  const auto& op = std::get<ComputeOp>(operation.work);
+  return std::max(row_sum_bytes(sizes), workspace_of_cudnn(program.plan, op, sizes).value_or(0));
 }
 
 const ComputeOp* attention_of(const Operation& operation) {
@@ -99,6 +105,12 @@ std::int64_t cudnn_workspace_bytes(const AttentionSizes& s, bool deterministic) 
                          : 2 * size_of(DType::F32) * heads * queries * s.head_size;
   if (s.heads != s.kv_heads) bytes += 2 * size_of(DType::BF16) * heads * keys * s.head_size;
   return bytes;
+}
+
+bool stores_score_gradient(const Program& program, const Block& block, const Operation& operation) {
+  const ComputeOp* op = attention_of(operation);
+  return op != nullptr && operation.phase == Phase::InputGrad && program.plan.deterministic &&
+         workspace_of_cudnn(program.plan, *op, sizes_of(program, block, operation));
 }
 
 std::int64_t attention_workspace_bytes(const Program& program) {

@@ -25,6 +25,10 @@ struct AttentionSizes {
 /// Tested against cuDNN itself by tests/kernels/cuda/cudnn_plans_test.cpp.
 std::int64_t cudnn_workspace_bytes(const AttentionSizes& sizes, bool deterministic);
 
+/// Does this backward pass of attention run on cuDNN's kernels that keep the gradient of the scores
+/// in memory (Plan::deterministic), where a GPU runs it?
+bool stores_score_gradient(const Program& program, const Block& block, const Operation& operation);
+
 /// MemoryPlan::workspace_bytes: what the plan's choice of attention kernels needs for the largest
 /// attention of the program. What would take more than Plan::attention_workspace_bytes is computed
 /// in parts: fewer sequences, then fewer heads at once. Where even one group of heads of a sequence

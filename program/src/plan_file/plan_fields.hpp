@@ -177,7 +177,7 @@ void fields(Visitor& v, PlanFile& f) {
       between(0, limits::kBytes));
   v.optional("deterministic", f.plan.deterministic,
              "a run repeats bit for bit; false: on a GPU cuDNN's attention may add gradients up in "
-             "any order, which needs less memory");
+             "any order, which needs less memory and time");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

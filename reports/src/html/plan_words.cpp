@@ -92,6 +92,8 @@ std::vector<std::string> plan_in_words(const Plan& plan) {
         plan.offload_activations));
   if (plan.offload_parameters)
     sentences.emplace_back("The weights that a rank owns lie in host memory.");
+  if (!plan.deterministic)
+    sentences.emplace_back("A GPU's attention may add gradients up in any order.");
   if (plan.offload_optimizer) sentences.emplace_back("The optimizer's state lies in host memory.");
   std::erase(sentences, std::string());
   return sentences;

@@ -7,7 +7,9 @@ using kernels::Float8Format;
 using program::Phase;
 
 /// Quantize and ScaledLinear. Gradients are E5M2, all else E4M3; of a product's operands the first
-/// is the gradient, where one is.
+/// is the gradient, where one is. Forward products, and the same once more, may accumulate fast;
+/// gradients may not (Transformer Engine: use_split_accumulator is false in fprop, true in dgrad
+/// and wgrad).
 std::function<void()> OperatorBinder::Body::bind_float8(const Operands& o) {
   if (o.work.kind == program::ComputeKind::Quantize) {
     const program::Float8Cast& cast = *o.work.cast;
@@ -23,7 +25,8 @@ std::function<void()> OperatorBinder::Body::bind_float8(const Operands& o) {
                                 .format = cast.gradient ? Float8Format::E5M2 : Float8Format::E4M3,
                                 .quantized = rows,
                                 .transposed = columns,
-                                .scale = o.out<float>(0)});
+                                .scale = o.out<float>(0),
+                                .largest = cast.largest ? o.in<float>(1) : nullptr});
   }
   const bool weight_grad = o.operation.phase == Phase::WeightGrad;
   return ready(
@@ -39,7 +42,8 @@ std::function<void()> OperatorBinder::Body::bind_float8(const Operands& o) {
                              .out_dtype = weight_grad ? DType::F32 : o.dtype(),
                              .out = o.out(0),
                              .bias = o.optional_in(4),
-                             .accumulate = weight_grad && o.instance.accumulate});
+                             .accumulate = weight_grad && o.instance.accumulate,
+                             .fast_accumulation = o.forward()});
 }
 
 }  // namespace meshplan::runtime

@@ -17,7 +17,8 @@ std::function<void()> OperatorBinder::Body::bind_norm(const Operands& o) {
                                          .y_stride = size,
                                          .inv_rms = o.out<float>(1),
                                          .residual = o.residual(),
-                                         .sum = o.residual_sum()});
+                                         .sum = o.residual_sum(),
+                                         .largest = o.largest()});
   return ready(kernels::RmsNormBackward{.tokens = tokens,
                                         .size = size,
                                         .dtype = o.dtype(),
@@ -31,7 +32,8 @@ std::function<void()> OperatorBinder::Body::bind_norm(const Operands& o) {
                                         .dx_stride = size,
                                         .residual = o.optional_in(4),
                                         .dweight = o.gradient_of(2),
-                                        .accumulate = o.instance.accumulate});
+                                        .accumulate = o.instance.accumulate,
+                                        .largest = o.largest()});
 }
 
 std::function<void()> OperatorBinder::Body::bind_head_norm(const Operands& o) {
@@ -91,7 +93,8 @@ std::function<void()> OperatorBinder::Body::bind_layer_norm(const Operands& o) {
                                            .mean = o.out<float>(1),
                                            .inv_std = o.out<float>(2),
                                            .residual = o.residual(),
-                                           .sum = o.residual_sum()});
+                                           .sum = o.residual_sum(),
+                                           .largest = o.largest()});
   return ready(kernels::LayerNormBackward{.tokens = tokens,
                                           .size = size,
                                           .dtype = o.dtype(),
@@ -107,7 +110,8 @@ std::function<void()> OperatorBinder::Body::bind_layer_norm(const Operands& o) {
                                           .residual = o.optional_in(5),
                                           .dweight = o.gradient_of(2),
                                           .dbias = o.gradient_beside(2),
-                                          .accumulate = o.instance.accumulate});
+                                          .accumulate = o.instance.accumulate,
+                                          .largest = o.largest()});
 }
 
 }  // namespace meshplan::runtime

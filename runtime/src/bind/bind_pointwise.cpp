@@ -60,7 +60,8 @@ std::function<void()> OperatorBinder::Body::bind_activation(const Operands& o) {
                                               .count = o.in_elements(0),
                                               .dtype = o.dtype(),
                                               .x = o.in(0),
-                                              .y = o.out(0)},
+                                              .y = o.out(0),
+                                              .largest = o.largest()},
                    set_rows);
   return of_rows(o, 2,
                  kernels::ActivationBackward{.kind = kind,
@@ -68,7 +69,8 @@ std::function<void()> OperatorBinder::Body::bind_activation(const Operands& o) {
                                              .dtype = o.dtype(),
                                              .dy = o.in(0),
                                              .x = o.in(1),
-                                             .dx = o.out(0)},
+                                             .dx = o.out(0),
+                                             .largest = o.largest()},
                  set_rows);
 }
 
@@ -85,7 +87,8 @@ std::function<void()> OperatorBinder::Body::bind_gated_activation(const Operands
                                                    .x = o.in(0),
                                                    .x_stride = 2 * size,
                                                    .y = o.out(0),
-                                                   .y_stride = size},
+                                                   .y_stride = size,
+                                                   .largest = o.largest()},
                    set_rows);
   }
   const std::int64_t size = o.in_shape(0)[1];
@@ -99,7 +102,8 @@ std::function<void()> OperatorBinder::Body::bind_gated_activation(const Operands
                                                   .x = o.in(1),
                                                   .x_stride = 2 * size,
                                                   .dx = o.out(0),
-                                                  .dx_stride = 2 * size},
+                                                  .dx_stride = 2 * size,
+                                                  .largest = o.largest()},
                  set_rows);
 }
 

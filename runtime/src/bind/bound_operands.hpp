@@ -49,7 +49,12 @@ struct OperatorBinder::Body::Operands {
     return work.adds_residual ? in(operation.inputs.size() - 1) : nullptr;
   }
   void* residual_sum() const {
-    return work.adds_residual ? out(operation.outputs.size() - 1) : nullptr;
+    return work.adds_residual ? out(operation.outputs.size() - (work.keeps_largest ? 2 : 1))
+                              : nullptr;
+  }
+  /// Where the largest number of the first output goes; null if nobody asks for it.
+  float* largest() const {
+    return work.keeps_largest ? out<float>(operation.outputs.size() - 1) : nullptr;
   }
   void* optional_out(std::size_t i) const {
     return i < operation.outputs.size() ? out(i) : nullptr;

@@ -153,13 +153,16 @@ class OperatorBench::Operands {
   static constexpr std::int64_t kLearningRate = 136;
   static constexpr std::int64_t kOptimizerStep = 144;
   static constexpr std::int64_t kFillScale = 152;
+  static constexpr std::int64_t kFillLargest = 156;
 
   /// A gradient scale (also the clip coefficient), a learning rate and a step as in training.
   static void write_scalars(kernels::Backend& backend, std::byte* base) {
     const float scale = 1e-3F;
     const float learning_rate = 1e-6F;
     const std::int64_t step = 10;
+    const float largest = 0.4F;  // few random numbers are larger: four standard deviations
     backend.copy_to_device(base, &scale, sizeof scale);
+    backend.copy_to_device(base + kFillLargest, &largest, sizeof largest);
     backend.copy_to_device(base + kLearningRate, &learning_rate, sizeof learning_rate);
     backend.copy_to_device(base + kOptimizerStep, &step, sizeof step);
   }
@@ -303,16 +306,19 @@ class OperatorBench::Operands {
   }
 
   /// The same, of codes. Their scale, between the random numbers and the scalars' end, is not read.
+  /// With a largest number that is given, no scratch is needed, which is not there yet.
   static void fill_fp8(kernels::Backend& backend, std::byte* base, std::byte* at,
                        std::int64_t bytes) {
     constexpr std::int64_t kChunk = kRandomBytes / 4;
     for (std::int64_t done = 0; done < bytes; done += kChunk)
-      backend.run(kernels::QuantizeFloat8{.rows = 4,
-                                          .columns = std::min(kChunk, bytes - done) / 4,
-                                          .dtype = DType::F32,
-                                          .x = base - kRandomBytes,
-                                          .quantized = reinterpret_cast<std::uint8_t*>(at) + done,
-                                          .scale = reinterpret_cast<float*>(base + kFillScale)});
+      backend.run(
+          kernels::QuantizeFloat8{.rows = 4,
+                                  .columns = std::min(kChunk, bytes - done) / 4,
+                                  .dtype = DType::F32,
+                                  .x = base - kRandomBytes,
+                                  .quantized = reinterpret_cast<std::uint8_t*>(at) + done,
+                                  .scale = reinterpret_cast<float*>(base + kFillScale),
+                                  .largest = reinterpret_cast<float*>(base + kFillLargest)});
   }
 
   const OperatorJob& job_;

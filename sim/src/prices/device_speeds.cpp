@@ -195,10 +195,15 @@ ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluste
   return attention_correction(*shape.causal, cluster.device.operators);
 }
 
+double attended_keys(double seq, double window) {
+  if (window <= 0 || window >= seq) return (seq + 1) / 2;
+  return window - window * window / (2 * seq);
+}
+
 double causal_keys(double seq, double window, const OperatorConstants& constants) {
   const double causal = (seq + kAttentionTile) / 2;
   if (window <= 0 || window >= seq) return causal;
-  return std::min(causal, window - window * window / (2 * seq) + constants.window_keys);
+  return std::min(causal, attended_keys(seq, window) + constants.window_keys);
 }
 
 double attention_flops(const AttentionShape& shape) {

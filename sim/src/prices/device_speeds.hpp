@@ -64,6 +64,9 @@ ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluste
 double product_seconds(const ProductShape& shape, double peak, double bytes,
                        const Cluster& cluster);
 
+/// Keys that a query sees on average under a causal mask. @param window  0 = none
+double attended_keys(double seq, double window);
+
 /// Keys that a query sees on average, with what its block of queries computes besides: the tiles on
 /// the diagonal run whole; a window's edges cost more, for masks and for tiles that are cut twice.
 /// @param window  0 = none

@@ -10,6 +10,7 @@
 #include "core/parse_number.hpp"
 #include "core/units.hpp"
 #include "prices/device_speeds.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -74,10 +75,7 @@ double formula_of_product(const SignatureParts& parts, double bytes, const Clust
 /// place or to another buffer, and over the residual. @see kernels::cpu::run(LinearForward)
 double pass_after_product_seconds(const SignatureParts& parts, const Cluster& cluster) {
   if (cluster.device.kind == DeviceKind::Gpu) return 0;
-  const auto has = [&](const char* flag) {
-    return std::ranges::find(parts.flags, flag) != parts.flags.end();
-  };
-  const double passes = has("residual") ? 3 : (has("gelu_tanh") ? 2 : 0);
+  const double passes = parts.has("residual") ? 3 : (parts.has("gelu_tanh") ? 2 : 0);
   const ProductShape shape = product_shape(parts);
   const double element = static_cast<double>(size_of(parts.dtype));
   return stream_seconds(passes * element * shape.m * shape.n, cluster);
@@ -96,23 +94,40 @@ bool is_attention(const SignatureParts& parts) {
   return starts_with(parts.kind, "attention.") && parts.size("h") > 0 && parts.size("e") > 0;
 }
 
+/// Of a query and a key, over all heads. @see attention_flops
+double pairs_of(const SignatureParts& parts, double flops) {
+  return flops / (2 * head_sizes_of(parts) * (parts.kind == "attention.forward" ? 1 : 2.5));
+}
+
+/// A deterministic backward pass of cuDNN writes the scores' gradient and reads it again
+/// (program::score_gradient_bytes). It is charged as a pass over memory beside the products, like
+/// sums of weight gradients: what of it hides under them was not measured.
+double score_gradient_seconds(const SignatureParts& parts, double flops, const Cluster& cluster) {
+  if (cluster.device.kind != DeviceKind::Gpu || !parts.has(program::kStoresScoreGradient)) return 0;
+  const double seq = parts.size("s"), keys = std::max(seq, parts.size("keys"));
+  const double chunks = std::max(1.0, parts.size("chunks")), window = parts.size("window");
+  const double queries = parts.size("b") * parts.size("h") * seq * chunks;
+  const double edges = program::mean_mask_edges(keys, !parts.has("full"), window);
+  return stream_seconds(
+      2 * program::score_gradient_bytes(pairs_of(parts, flops), queries, keys, edges), cluster);
+}
+
 /// "b= s= h= k= e=" and a mask; with what a block of queries computes beside its pairs.
 AttentionShape attention_shape(const SignatureParts& parts, double flops, const Cluster& cluster) {
   const double batch = parts.size("b"), seq = parts.size("s"), heads = parts.size("h");
   const double head_sizes = head_sizes_of(parts);
   const double tile = cluster.device.efficiency.attention_tile;
-  const bool softcap = std::ranges::find(parts.flags, "softcap") != parts.flags.end();
+  const bool softcap = parts.has("softcap");
   AttentionShape shape{.head_sizes = head_sizes,
                        .backward = parts.kind != "attention.forward",
                        .exponentials = exponentials_of(softcap)};
-  shape.pairs = flops / (2 * head_sizes * (shape.backward ? 2.5 : 1));
-  const bool full = std::ranges::find(parts.flags, "full") != parts.flags.end();
+  shape.pairs = pairs_of(parts, flops);
+  const bool full = parts.has("full");
   if (tile > 0) {
     if (!full) {
       const double keys = std::max(seq, parts.size("keys")), window = parts.size("window");
-      const bool windowed = window > 0 && window < keys;
-      const double exact = windowed ? window - window * window / (2 * keys) : (keys + 1) / 2;
-      shape.pairs += batch * heads * seq * std::max(0.0, causal_keys(keys, window) - exact);
+      shape.pairs += batch * heads * seq *
+                     std::max(0.0, causal_keys(keys, window) - attended_keys(keys, window));
     }
     shape.blocks = heads * std::ceil(batch * seq / tile);
   }
@@ -191,6 +206,10 @@ SignatureParts parse_signature(std::string_view signature) {
   return parts;
 }
 
+bool SignatureParts::has(std::string_view flag) const {
+  return std::ranges::find(flags, flag) != flags.end();
+}
+
 double SignatureParts::size(std::string_view name) const {
   const auto found = named.find(name);
   if (found == named.end()) return 0;
@@ -238,7 +257,8 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
   if (is_attention(parts))
     return launch +
            std::max(traffic, attention_seconds(attention_shape(parts, flops, cluster),
-                                               peak_flop_per_s(cluster, parts.dtype), cluster));
+                                               peak_flop_per_s(cluster, parts.dtype), cluster)) +
+           score_gradient_seconds(parts, flops, cluster);
   return launch + traffic;
 }
 

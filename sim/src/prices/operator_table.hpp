@@ -23,6 +23,7 @@ struct SignatureParts {
 
   /// @returns a named size, or of two with a colon between them the first; 0 if there is none
   double size(std::string_view name) const;
+  bool has(std::string_view flag) const;
 };
 SignatureParts parse_signature(std::string_view signature);
 

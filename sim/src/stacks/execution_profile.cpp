@@ -87,6 +87,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("expert_bias", p.expert_bias, "of experts' outputs; launches are of each expert");
   v.optional("rope", p.rope, "rotary positions");
   v.optional("attention", p.attention, "layout changes around the kernel");
+  v.optional("stores_score_gradient", p.stores_score_gradient,
+             "deterministic fused attention passes its scores' gradient through memory");
   v.optional("fused_sinks", p.fused_sinks, "its fused attention knows learned sinks");
   v.optional("scores", p.scores, "softmax and dropout of unfused attention");
   v.optional("router", p.router, "per token and expert");

@@ -4,6 +4,7 @@
 
 #include "prices/device_speeds.hpp"
 #include "prices/element_bytes.hpp"
+#include "program/cost/cost.hpp"
 #include "stacks/layer_walk.hpp"
 
 namespace meshplan::sim {
@@ -57,8 +58,26 @@ void LayerWalk::attention(const Op& op) {
   forward(flash);
   flash.backward = true;
   backward(flash);
+  if (stores_score_gradient(op, head, value)) store_score_gradient(op, heads, seq);
   work_.saved_bytes += heads * tokens_ * kStatistic;
   if (parallel.cp > 1) exchange_context(op, heads, head, value);
+}
+
+/// As MemoryPlan::workspace_bytes has it of a plan whose attention fits the workspace.
+bool LayerWalk::stores_score_gradient(const Op& op, double head, double value) const {
+  constexpr double kLargestHead = 128;  // of cuDNN
+  return profile_.stores_score_gradient && run_.deterministic && head == value &&
+         head <= kLargestHead && op.attributes.softcap <= 0;
+}
+
+void LayerWalk::store_score_gradient(const Op& op, double heads, double seq) {
+  const double window = op.attributes.window;
+  const double keys = op.attributes.causal ? attended_keys(seq, window) : seq;
+  const double edges = program::mean_mask_edges(seq, op.attributes.causal, window);
+  const double queries = heads * tokens_;
+  backward({.kind = WorkKind::Stream,
+            .bytes = 2 * program::score_gradient_bytes(queries * keys, queries, seq, edges),
+            .kernels = 0});
 }
 
 double LayerWalk::local_kv_heads(const Op& op, double heads) const {

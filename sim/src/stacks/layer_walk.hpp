@@ -85,6 +85,8 @@ class LayerWalk {
   /// exchanged for tokens (Jacobs et al. 2023, Ulysses).
   void exchange_context(const Op& op, double heads, double head, double value);
   double local_kv_heads(const Op& op, double heads) const;
+  bool stores_score_gradient(const Op& op, double head, double value) const;
+  void store_score_gradient(const Op& op, double heads, double seq);
   /// Scores in memory: 5 a s^2 b bytes are kept (Korthikanti et al. 2022, section 4.1).
   void scores(double heads, double head, double value, double seq);
 

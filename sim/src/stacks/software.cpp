@@ -203,6 +203,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.switches.embedding_and_head_as_layers = plan.count_ends_as_layers;
   run.switches.offload_optimizer = plan.offload_optimizer;
   run.switches.offload_parameters = plan.offload_parameters;
+  run.deterministic = plan.deterministic;
   run.cluster = std::move(cluster);
   run.profile = software;
   return run;

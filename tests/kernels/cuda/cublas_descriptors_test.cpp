@@ -91,4 +91,21 @@ TEST_CASE("cuBLASLt is told the formats and scales of FP8", "[kernels][cuda]") {
   CHECK(read<std::uint32_t>(d.d, CUBLASLT_MATRIX_LAYOUT_TYPE) == CUDA_R_32F);
 }
 
+TEST_CASE("cuBLASLt accumulates FP8 products fast where the operation allows it, and no others",
+          "[kernels][cuda]") {
+  for (const bool fast : {false, true}) {
+    const GemmProblem problem =
+        scaled_gemm(ScaledProduct{.m = 16, .n = 32, .k = 48, .fast_accumulation = fast});
+    GemmDescriptors d = describe(problem, false);
+    CHECK(read<std::int8_t>(d, CUBLASLT_MATMUL_DESC_FAST_ACCUM) == (fast ? 1 : 0));
+  }
+  GemmDescriptors half = describe(plain_gemm(LinearInputGrad{.shape = {3, 4, 5},
+                                                             .dtype = DType::BF16,
+                                                             .dy_stride = 5,
+                                                             .weight_stride = 4,
+                                                             .dx_stride = 4}),
+                                  false);
+  CHECK(read<std::int8_t>(half, CUBLASLT_MATMUL_DESC_FAST_ACCUM) == 0);
+}
+
 }  // namespace meshplan::kernels::cuda::test

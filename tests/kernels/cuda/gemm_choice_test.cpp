@@ -198,4 +198,24 @@ TEST_CASE("A product of other sizes, alignments or precision is another choice",
   CHECK(product.gemm.choices().of_problem.size() == 3);
 }
 
+// Bytes: a kernel may read the residual as wide as its address allows, so that one chosen for an
+// aligned residual must not read another.
+TEST_CASE("A residual that is less aligned is another choice", "[kernels][cuda]") {
+  Product product;
+  product.op.residual = product.memory.data();
+  const auto run = [&] {
+    return product.gemm.try_run(product.context, fused_gemm(product.op).value(),
+                                gemm_pointers(product.op), {});
+  };
+  CHECK(run());  // rows of 48 bytes: y and residual are aligned to 16
+  product.op.residual = product.memory.data() + 1;  // to 4
+  CHECK(run());
+  CHECK(fake().asked == 2);
+  product.op.residual = product.memory.data() + 2;  // to 8
+  product.gemm.set_tuning(GemmTuning::Time);
+  CHECK(run());
+  REQUIRE(product.gemm.choices().of_problem.size() == 1);
+  CHECK_THAT(product.gemm.choices().of_problem.begin()->first, Contains("align 32 16 8 16 0 0"));
+}
+
 }  // namespace meshplan::kernels::cuda::test

@@ -136,6 +136,10 @@ TEST_CASE("an FP8 product is TN with operands and scales exchanged", "[kernels][
   CHECK(pointers.a_scale == op.b_scale);
   CHECK(pointers.b_scale == op.a_scale);
   CHECK(describe_in_words(p) == "m 48 n 32 k 64 e4m3 x e5m2 TN -> bf16 epilogue none");
+  CHECK_FALSE(p.fast_accumulation);
+  op.fast_accumulation = true;  // other kernels, so another choice
+  CHECK(describe_in_words(scaled_gemm(op)) ==
+        "m 48 n 32 k 64 e4m3 x e5m2 TN fast -> bf16 epilogue none");
   op.k = 72;
   CHECK_THROWS_AS(scaled_gemm(op), InvariantError);
   op.k = 64;

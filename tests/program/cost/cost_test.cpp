@@ -1,6 +1,7 @@
 #include "program/cost/cost.hpp"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -135,6 +136,75 @@ TEST_CASE("A sliding window attends to its last tokens only", "[program][cost]")
     if (operation_of(program, instance).name == "attention")
       flops.push_back(operation_cost(program, instance).flops);
   CHECK(flops == std::vector<double>{100 * 256.0, 136 * 256.0, 100 * 256.0, 136 * 256.0});
+}
+
+namespace {
+
+/// Tiles of 128 x 128 in which a causal mask with a window leaves a pair. @param window  0 = none
+std::int64_t tiles_in_mask(std::int64_t seq_len, std::int64_t window) {
+  constexpr std::int64_t kTile = 128;
+  std::int64_t tiles = 0;
+  for (std::int64_t rows = 0; rows < seq_len; rows += kTile)
+    for (std::int64_t columns = 0; columns < seq_len; columns += kTile) {
+      const std::int64_t last_query = rows + kTile - 1, last_key = columns + kTile - 1;
+      const bool future = columns > last_query;
+      const bool past = window > 0 && last_key <= rows - window;
+      if (!future && !past) ++tiles;
+    }
+  return tiles;
+}
+
+/// Of the layers' attention, in the order in which backward comes to them.
+std::vector<double> score_gradients(const Plan& plan) {
+  const Program program = lower(plan, 0);
+  std::vector<double> bytes;
+  for (const OperationInstance& instance : program.instances)
+    if (operation_of(program, instance).name == "attention.input_grad")
+      bytes.push_back(score_gradient_bytes(program, instance));
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("A deterministic backward pass of cuDNN leaves the tiles of the mask in memory",
+          "[program][cost]") {
+  Plan plan = make_plan(test::gemma_style(), {}, 1);  // 4 layers, every second with a window
+  plan.workload.precision = DType::BF16;
+  plan.workload.seq_len = plan.model.max_positions = 1024;
+  plan.model.window = 256;
+  const auto of_tiles = [](std::int64_t tiles) {
+    return Approx(2.0 * 8 * 128 * 128 * static_cast<double>(tiles)).epsilon(5e-3);  // 8 heads
+  };
+  const std::vector<double> bytes = score_gradients(plan);
+  REQUIRE(bytes.size() == 4);
+  CHECK(bytes[0] == of_tiles(tiles_in_mask(1024, 0)));  // the last layer first
+  CHECK(bytes[1] == of_tiles(tiles_in_mask(1024, 256)));
+  plan.parallel.cp = 2;  // a rank has chunks 0 and 3 of 4: a quarter, and all keys
+  plan.context_parallel = ContextMethod::AllGather;
+  CHECK(score_gradients(plan)[0] == of_tiles(tiles_in_mask(1024, 0) / 2));
+}
+
+TEST_CASE("What keeps no gradient of scores in memory moves none", "[program][cost]") {
+  Plan plan = make_plan(test::llama_style(), {}, 1);
+  plan.workload.precision = DType::BF16;
+  const Plan stores = plan;
+  CHECK(score_gradients(stores)[0] > 0);
+  CHECK_THAT(signature_of(stores, "attention.input_grad"),
+             Catch::Contains(std::string(kStoresScoreGradient)));
+  CHECK_THAT(signature_of(stores, "attention"),
+             !Catch::Contains(std::string(kStoresScoreGradient)));
+  const auto moves_none = [&](const std::function<void(Plan&)>& change) {
+    Plan changed = stores;
+    change(changed);
+    CHECK(score_gradients(changed)[0] == 0);
+    CHECK_THAT(signature_of(changed, "attention.input_grad"),
+               !Catch::Contains(std::string(kStoresScoreGradient)));
+  };
+  moves_none([](Plan& p) { p.deterministic = false; });
+  moves_none([](Plan& p) { p.attention = AttentionKernels::Own; });
+  moves_none([](Plan& p) { p.workload.precision = DType::F32; });
+  moves_none([](Plan& p) { p.model = test::gemma2_style(); });         // soft caps
+  moves_none([](Plan& p) { p.attention_workspace_bytes = 1 << 10; });  // our own kernel runs
 }
 
 TEST_CASE("Bytes count each operand once, and a gradient that is added to twice",

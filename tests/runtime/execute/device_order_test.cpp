@@ -205,6 +205,46 @@ TEST_CASE("Captured regions of every schedule keep the order", "[runtime][device
   }
 }
 
+TEST_CASE("Attention is told whether the plan must repeat", "[runtime][device]") {
+  for (const bool deterministic : {true, false})
+    for (const auto method : {program::ContextMethod::AllGather, program::ContextMethod::Ring,
+                              program::ContextMethod::Ulysses})
+      for (const int cp : {1, 2}) {
+        Plan plan = make_plan(llama_style(), {.cp = cp});
+        plan.context_parallel = method;
+        plan.deterministic = deterministic;
+        Rank job(program::lower(plan, 0), 0, kDeviceDriven);
+        job.step();
+        const auto calls = job.device.calls_of<kernels::AttentionBackward>();
+        REQUIRE_FALSE(calls.empty());
+        for (const kernels::AttentionBackward& call : calls)
+          CHECK(call.choice.deterministic == deterministic);
+      }
+}
+
+// Products of the forward pass have no E5M2 operand and write no fp32.
+TEST_CASE("FP8 products of the forward pass add up fast, those of gradients do not",
+          "[runtime][device][fp8]") {
+  for (const auto recompute : {program::RecomputeKind::None, program::RecomputeKind::Full}) {
+    Plan plan = make_plan(llama_style(), {});
+    plan.model.ffn_size = 128;
+    plan.workload.seq_len = 64;
+    program::set_precision(plan.workload, program::Precision::Fp8);
+    plan.recompute.kind = recompute;
+    Rank job(program::lower(plan, 0), 0, kDeviceDriven);
+    job.step();
+    int forward = 0, backward = 0;
+    for (const auto& product : job.device.calls_of<kernels::ScaledProduct>()) {
+      const bool of_gradients = product.a_format == kernels::Float8Format::E5M2;
+      ++(of_gradients ? backward : forward);
+      CHECK(product.fast_accumulation == !of_gradients);
+    }
+    // 4 linears of 4 layers and 4 micro-batches; again, but for each layer's last
+    CHECK(forward == 4 * 4 * (recompute == program::RecomputeKind::Full ? 7 : 4));
+    CHECK(backward == 4 * 4 * 8);
+  }
+}
+
 // NCCL does not end a communicator while a graph holds its work: the device reports it.
 TEST_CASE("Graphs go before the communicators whose work they hold", "[runtime][device]") {
   const Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2, .dp = 2});

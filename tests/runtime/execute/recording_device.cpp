@@ -110,6 +110,7 @@ class RecordingBackend final : public kernels::Backend {
   void set_scratch(void* /*memory*/, std::int64_t /*bytes*/) override {}
 
   void run(const kernels::Operation& operation) override {
+    device_.called(operation);
     std::visit(
         [this](const auto& op) {
           record(op);

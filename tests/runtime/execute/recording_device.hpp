@@ -8,8 +8,10 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "kernels/operation.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/execute/touched_bytes.hpp"
 
@@ -84,12 +86,21 @@ class RecordingDevice final : public runtime::Device {
   const std::vector<std::string>& errors() const { return errors_; }
   /// One number for each kernel call since the last take: its operands and settings.
   std::vector<std::uint64_t> take_calls() { return std::exchange(calls_, {}); }
+  /// All calls of one operation so far.
+  template <class Op>
+  std::vector<Op> calls_of() const {
+    std::vector<Op> found;
+    for (const kernels::Operation& operation : operations_)
+      if (const auto* op = std::get_if<Op>(&operation)) found.push_back(*op);
+    return found;
+  }
   int graphs_captured() const { return captured_; }
   int graphs_replayed() const { return replayed_; }
   int entries_in_graphs() const { return entries_in_graphs_; }
 
   // What the fake backend and communicators report.
   void queued(program::Lane lane, const std::string& name, const Touched& touched);
+  void called(const kernels::Operation& operation) { operations_.push_back(operation); }
   void kernel(const std::string& name, const Touched& touched, std::uint64_t arguments);
   program::Lane lane_of(const void* queue) const;
   VectorClock queued_so_far(program::Lane lane) { return clocks_[queue_of(lane)]; }
@@ -161,6 +172,7 @@ class RecordingDevice final : public runtime::Device {
   std::unique_ptr<Capture> capture_;
   int captures_ = 0;
   std::vector<std::string> errors_;
+  std::vector<kernels::Operation> operations_;
   std::vector<std::uint64_t> calls_;
   int captured_ = 0;
   int replayed_ = 0;

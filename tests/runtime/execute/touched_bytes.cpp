@@ -112,7 +112,8 @@ Touched touched(const RmsNormForward& op) {
       .read(op.weight, op.size, op.dtype)
       .write_rows(op.sum, op.tokens, op.size, op.x_stride, op.dtype)
       .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
-      .write(op.inv_rms, op.tokens, DType::F32);
+      .write(op.inv_rms, op.tokens, DType::F32)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const RmsNormBackward& op) {
   return Touched()
@@ -122,7 +123,8 @@ Touched touched(const RmsNormBackward& op) {
       .read(op.inv_rms, op.tokens, DType::F32)
       .read_rows(op.residual, op.tokens, op.size, op.dx_stride, op.dtype)
       .write_rows(op.dx, op.tokens, op.size, op.dx_stride, op.dtype)
-      .update(op.dweight, op.size, DType::F32, op.accumulate);
+      .update(op.dweight, op.size, DType::F32, op.accumulate)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const LayerNormForward& op) {
   return Touched()
@@ -133,7 +135,8 @@ Touched touched(const LayerNormForward& op) {
       .write_rows(op.sum, op.tokens, op.size, op.x_stride, op.dtype)
       .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
       .write(op.mean, op.tokens, DType::F32)
-      .write(op.inv_std, op.tokens, DType::F32);
+      .write(op.inv_std, op.tokens, DType::F32)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const LayerNormBackward& op) {
   return Touched()
@@ -145,7 +148,8 @@ Touched touched(const LayerNormBackward& op) {
       .read_rows(op.residual, op.tokens, op.size, op.dx_stride, op.dtype)
       .write_rows(op.dx, op.tokens, op.size, op.dx_stride, op.dtype)
       .update(op.dweight, op.size, DType::F32, op.accumulate)
-      .update(op.dbias, op.size, DType::F32, op.accumulate);
+      .update(op.dbias, op.size, DType::F32, op.accumulate)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const HeadRmsNormForward& op) {
   const auto& [tokens, heads, kv_heads, size] = op.shape;
@@ -183,24 +187,30 @@ Touched touched(const Rope& op) {
       .write_rows(op.x, op.tokens, width, op.x_stride, op.dtype);
 }
 Touched touched(const ActivationForward& op) {
-  return Touched().read(op.x, op.count, op.dtype).write(op.y, op.count, op.dtype);
+  return Touched()
+      .read(op.x, op.count, op.dtype)
+      .write(op.y, op.count, op.dtype)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const ActivationBackward& op) {
   return Touched()
       .read(op.dy, op.count, op.dtype)
       .read(op.x, op.count, op.dtype)
-      .write(op.dx, op.count, op.dtype);
+      .write(op.dx, op.count, op.dtype)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const GatedActivationForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, 2 * op.size, op.x_stride, op.dtype)
-      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype);
+      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const GatedActivationBackward& op) {
   return Touched()
       .read_rows(op.dy, op.tokens, op.size, op.dy_stride, op.dtype)
       .read_rows(op.x, op.tokens, 2 * op.size, op.x_stride, op.dtype)
-      .write_rows(op.dx, op.tokens, 2 * op.size, op.dx_stride, op.dtype);
+      .write_rows(op.dx, op.tokens, 2 * op.size, op.dx_stride, op.dtype)
+      .write(op.largest, 1, DType::F32);
 }
 Touched touched(const SigmoidGateForward& op) {
   return Touched()
@@ -357,7 +367,10 @@ Touched touched(const SettleErrors& op) {
 }
 Touched touched(const QuantizeFloat8& op) {
   const std::int64_t count = op.rows * op.columns;
-  Touched result = Touched().read(op.x, count, op.dtype).write(op.scale, 1, DType::F32);
+  Touched result = Touched()
+                       .read(op.x, count, op.dtype)
+                       .read(op.largest, 1, DType::F32)
+                       .write(op.scale, 1, DType::F32);
   for (std::uint8_t* codes : {op.quantized, op.transposed})
     if (codes != nullptr) result.write(codes, count, DType::U8);
   return result;

@@ -269,6 +269,24 @@ TEST_CASE("in fp8 the same micro-batches give the same gradients, wherever they 
 }
 
 // Shards over tp, and the tokens of cp ranks, have scales of their own.
+TEST_CASE("in fp8 no bit depends on who finds a tensor's largest number", "[parity]") {
+  Fixture fixture;
+  Variant apart;
+  apart.profile.kept_largest = false;
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const auto recompute :
+         {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
+      Plan plan = fp8_plan(model);
+      plan.recompute.kind = recompute;
+      const auto kept = fixture.run(plan);
+      const auto found = fixture.run(plan, {}, apart);
+      if (!kept) continue;
+      INFO(model.name << ": " << describe(plan));
+      CHECK(kept->losses == found->losses);
+      CHECK(kept->weights_hash == found->weights_hash);
+    }
+}
+
 TEST_CASE("in fp8 plans with shards give the gradients of one rank to the format's precision",
           "[parity]") {
   Fixture fixture;

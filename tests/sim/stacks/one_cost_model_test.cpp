@@ -24,6 +24,7 @@ struct Case {
   int micro_batch_size = 1;
   int num_microbatches = 8;
   bool full_recompute = false;
+  bool deterministic = true;
 };
 
 program::Plan plan_of(const Case& one) {
@@ -37,6 +38,7 @@ program::Plan plan_of(const Case& one) {
   if (one.parallel.pp > 1) plan.schedule = program::ScheduleKind::OneFOneB;
   if (one.parallel.vpp > 1) plan.schedule = program::ScheduleKind::Interleaved;
   if (one.full_recompute) plan.recompute.kind = program::RecomputeKind::Full;
+  plan.deterministic = one.deterministic;
   return plan;
 }
 
@@ -49,6 +51,7 @@ TrainingRun run_of(const Case& one) {
   run.global_batch_size = plan.workload.global_batch_size;
   run.micro_batch_size = plan.micro_batch_size;
   if (one.full_recompute) run.recompute = RunRecompute::Full;
+  run.deterministic = one.deterministic;
   run.cluster = one.cluster;
   run.profile = "meshplan";
   run.overlap_dp = true;
@@ -65,6 +68,7 @@ std::vector<Case> cases() {
       {"llama3-8b", "dgx-h100", {.pp = 4, .dp = 2}, 8192, 1, 16},
       {"llama3-8b", "dgx-h100", {.tp = 2, .pp = 4, .vpp = 2, .sp = true}, 8192, 1, 16},
       {"llama3-8b", "dgx-h100", {.tp = 2, .dp = 4, .sp = true}, 8192, 1, 8, true},
+      {"llama3-8b", "dgx-h100", {.tp = 2, .dp = 4, .sp = true}, 8192, 1, 8, false, false},
       {"llama3-70b", "dgx-h100", {.tp = 8, .pp = 4, .dp = 2, .sp = true}, 8192, 1, 16},
       {"llama3-70b", "dgx-h100", {.tp = 8, .pp = 4, .vpp = 5, .dp = 2, .sp = true}, 8192, 1, 16},
       {"llama3-8b", "dgx-a100", {.tp = 8, .sp = true}, 8192},

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "device/largest.hpp"
 #include "device/loops.hpp"
 #include "elementwise/operators.hpp"
 
@@ -9,21 +10,25 @@ namespace meshplan::kernels::cpu {
 void run(const Context& context, const ActivationForward& op) {
   require_float(op.dtype);
   for_elements(context, context.table.activation_forward, op);
+  keep_largest(context, op.largest, op.y, 1, op.count, op.count, op.dtype);
 }
 
 void run(const Context& context, const ActivationBackward& op) {
   require_float(op.dtype);
   for_elements(context, context.table.activation_backward, op);
+  keep_largest(context, op.largest, op.dx, 1, op.count, op.count, op.dtype);
 }
 
 void run(const Context& context, const GatedActivationForward& op) {
   require_float(op.dtype);
   for_rows(context, context.table.gated_activation_forward, op, op.tokens, op.size);
+  keep_largest(context, op.largest, op.y, op.tokens, op.size, op.y_stride, op.dtype);
 }
 
 void run(const Context& context, const GatedActivationBackward& op) {
   require_float(op.dtype);
   for_rows(context, context.table.gated_activation_backward, op, op.tokens, op.size);
+  keep_largest(context, op.largest, op.dx, op.tokens, 2 * op.size, op.dx_stride, op.dtype);
 }
 
 void run(const Context& context, const SigmoidGateForward& op) {

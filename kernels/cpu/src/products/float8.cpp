@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <vector>
 
 #include "core/error.hpp"
-#include "core/index.hpp"
+#include "device/largest.hpp"
 #include "device/threads.hpp"
 #include "products/operators.hpp"
 
@@ -59,15 +57,9 @@ bool through_scratch(const ScaledProduct& op) {
 
 void run(const Context& context, const QuantizeFloat8& op) {
   require_dtype(op.dtype);
-  const std::int64_t count = op.rows * op.columns;
-  std::vector<float> of_thread(at(context.num_threads));
-  parallel_for(context.num_threads, count, kGrain, [&](Range range, int thread) {
-    float max = 0.0F;  // a NaN is never larger
-    for (std::int64_t i = range.begin; i < range.end; ++i)
-      max = std::max(max, std::abs(load(op.x, i, op.dtype)));
-    of_thread[at(thread)] = max;
-  });
-  const float max = *std::ranges::max_element(of_thread);
+  const float max = op.largest != nullptr ? *op.largest
+                                          : largest_magnitude(context, op.x, op.rows, op.columns,
+                                                              op.columns, op.dtype);
   const float scale = scale_of(max, layout_of(op.format).largest);
   const float inverse = 1.0F / scale;
   *op.scale = scale;

@@ -1,4 +1,5 @@
 #include "device/flat.cuh"
+#include "device/largest.cuh"
 #include "elementwise/activation_functions.cuh"
 #include "elementwise/operators.hpp"
 
@@ -8,28 +9,35 @@ namespace {
 
 template <ActivationKind kind, class T, int width>
 __global__ void forward_kernel(const ActivationForward op) {
+  float largest = 0.0F;
   for_each_pack<width>(op.count, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto x = load_pack<kN>(static_cast<const T*>(op.x) + i);
     for (int j = 0; j < kN; ++j) x[j] = evaluate<kind>(x[j]).value;
     store_pack(static_cast<T*>(op.y) + i, x);
+    largest = larger(largest, x);
   });
+  keep_largest<T, kFlatThreads>(op.largest, largest);
 }
 
 template <ActivationKind kind, class T, int width>
 __global__ void backward_kernel(const ActivationBackward op) {
+  float largest = 0.0F;
   for_each_pack<width>(op.count, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto x = load_pack<kN>(static_cast<const T*>(op.x) + i);
     const auto dy = load_pack<kN>(static_cast<const T*>(op.dy) + i);
     for (int j = 0; j < kN; ++j) x[j] = dy[j] * evaluate<kind>(x[j]).slope;
     store_pack(static_cast<T*>(op.dx) + i, x);
+    largest = larger(largest, x);
   });
+  keep_largest<T, kFlatThreads>(op.largest, largest);
 }
 
 }  // namespace
 
 void enqueue(const Context& context, const ActivationForward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     constexpr int kWide = kPackWidth<T>;
@@ -45,6 +53,7 @@ void enqueue(const Context& context, const ActivationForward& op) {
 }
 
 void enqueue(const Context& context, const ActivationBackward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     constexpr int kWide = kPackWidth<T>;

@@ -1,3 +1,4 @@
+#include "device/largest.cuh"
 #include "device/rows.cuh"
 #include "elementwise/activation_functions.cuh"
 #include "elementwise/operators.hpp"
@@ -12,6 +13,7 @@ __global__ void forward_kernel(const GatedActivationForward op) {
   const std::int64_t t = blockIdx.x;
   const T* gate = static_cast<const T*>(op.x) + t * op.x_stride;
   T* y = static_cast<T*>(op.y) + t * op.y_stride;
+  float largest = 0.0F;
   for_each_tile_pack<width>(op.size, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(gate + i);
@@ -19,7 +21,9 @@ __global__ void forward_kernel(const GatedActivationForward op) {
     for (int j = 0; j < kN; ++j)
       value[j] = evaluate<kind>(value[j]).value * gated_factor<kind>(up[j]).value;
     store_pack(y + i, value);
+    largest = larger(largest, value);
   });
+  keep_largest_of_block<T>(op.largest, largest);
 }
 
 template <ActivationKind kind, class T, int width>
@@ -28,6 +32,7 @@ __global__ void backward_kernel(const GatedActivationBackward op) {
   const T* gate = static_cast<const T*>(op.x) + t * op.x_stride;
   const T* dy = static_cast<const T*>(op.dy) + t * op.dy_stride;
   T* dgate = static_cast<T*>(op.dx) + t * op.dx_stride;
+  float largest = 0.0F;
   for_each_tile_pack<width>(op.size, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto grad_of_gate = load_pack<kN>(gate + i);
@@ -41,7 +46,9 @@ __global__ void backward_kernel(const GatedActivationBackward op) {
     }
     store_pack(dgate + i, grad_of_gate);
     store_pack(dgate + op.size + i, grad_of_up);
+    largest = larger(larger(largest, grad_of_gate), grad_of_up);
   });
+  keep_largest_of_block<T>(op.largest, largest);
 }
 
 /// The halves of a (T, 2 F) operand start at different addresses.
@@ -53,6 +60,7 @@ Operand half(const void* x, std::int64_t stride, std::int64_t offset) {
 }  // namespace
 
 void enqueue(const Context& context, const GatedActivationForward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     constexpr int kWide = kPackWidth<T>;
@@ -70,6 +78,7 @@ void enqueue(const Context& context, const GatedActivationForward& op) {
 }
 
 void enqueue(const Context& context, const GatedActivationBackward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     constexpr int kWide = kPackWidth<T>;

@@ -1,3 +1,4 @@
+#include "device/largest.cuh"
 #include "device/reduce.cuh"
 #include "kernels/norms/layer_norm.hpp"
 #include "norms/held_rows.cuh"
@@ -56,13 +57,16 @@ __global__ void held_forward_kernel(const LayerNormForward op) {
     op.mean[t] = mean;
     op.inv_std[t] = inv_std;
   }
+  float largest = 0.0F;
   for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
     const auto w = load_pack<kN>(row.weight + i);
     Pack<kN> b{};
     if (row.bias != nullptr) b = load_pack<kN>(row.bias + i);
     for (int j = 0; j < kN; ++j) value[p][j] = (value[p][j] - mean) * inv_std * w[j] + b[j];
     store_pack(row.y + i, value[p]);
+    largest = larger(largest, value[p]);
   });
+  keep_largest<T, Row::kThreads>(op.largest, largest);
 }
 
 /// Any row: what it reads again comes from L1.
@@ -92,6 +96,7 @@ __global__ void forward_kernel(const LayerNormForward op) {
     op.mean[t] = mean;
     op.inv_std[t] = inv_std;
   }
+  float largest = 0.0F;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(x + i);
@@ -100,7 +105,9 @@ __global__ void forward_kernel(const LayerNormForward op) {
     if (row.bias != nullptr) b = load_pack<kN>(row.bias + i);
     for (int j = 0; j < kN; ++j) value[j] = (value[j] - mean) * inv_std * w[j] + b[j];
     store_pack(row.y + i, value);
+    largest = larger(largest, value);
   });
+  keep_largest<T, kThreads>(op.largest, largest);
 }
 
 /// Operands of a row's gradient, and its formula.
@@ -146,6 +153,7 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
   Pack<kN> sums[2][Row::kPacks] = {};
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
+  float largest = 0.0F;
   const auto row_at = [&](std::int64_t t) { return GradientRow<T>(op, t); };
   const auto add_row = [&](GradientRow<T>& row, const HeldOperands<Row>& held) {
     if (row.dx != nullptr) {
@@ -177,9 +185,11 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
       if (row.residual != nullptr) dx = unpack<T>(held.residual[p]);
       for (int j = 0; j < kN; ++j) dx[j] += row.gradient(grad[j], w[j], normal[j]);
       store_pack(row.dx + i, dx);
+      largest = larger(largest, dx);
     });
   };
   for_each_held_row<Row>(first + Row::group(), end, op.size, row_at, add_row);
+  keep_largest<T, Row::kThreads>(op.largest, largest);
   if (partials == nullptr) return;
   leave_partials<Row, 2>(sums, op.size, partials);
   sum_over_blocks<4>(
@@ -188,11 +198,12 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
 }
 
 /// One row of dx; adds the row's dweight and dbias to the sums unless null. The columns of a thread
-/// are its own, so the sums need no barrier.
+/// are its own, so the sums need no barrier. @returns the thread's largest |dx|
 template <class T, int kThreads, int width>
-__device__ void backward_row(const LayerNormBackward& op, std::int64_t t, float* weight_sums,
-                             float* bias_sums) {
+__device__ float backward_row(const LayerNormBackward& op, std::int64_t t, float* weight_sums,
+                              float* bias_sums) {
   using Group = RowGroup<kThreads>;
+  float largest = 0.0F;
   GradientRow<T> row(op, t);
   if (row.dx != nullptr) {
     float g_total = 0.0F;
@@ -225,7 +236,9 @@ __device__ void backward_row(const LayerNormBackward& op, std::int64_t t, float*
     if (row.residual != nullptr) dx = load_pack<kN>(row.residual + i);
     for (int j = 0; j < kN; ++j) dx[j] += row.gradient(grad[j], w[j], normal[j]);
     store_pack(row.dx + i, dx);
+    largest = larger(largest, dx);
   });
+  return largest;
 }
 
 /// Any row. `partials` (blocks, sums * D) has a row of dweight, of dbias, or of both side by side.
@@ -246,8 +259,10 @@ __global__ void backward_kernel(const LayerNormBackward op, std::int64_t rows_pe
   });
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
+  float largest = 0.0F;
   for (std::int64_t t = first + Group::group(); t < end; t += Group::kRowsPerBlock)
-    backward_row<T, kThreads, width>(op, t, weight_sums, bias_sums);
+    largest = fmaxf(largest, backward_row<T, kThreads, width>(op, t, weight_sums, bias_sums));
+  keep_largest<T, kThreads>(op.largest, largest);
   if (partials == nullptr) return;
   add_up_groups<Group>(all_sums, columns, partials + std::int64_t{blockIdx.x} * columns);
   sum_over_blocks<1>(partials, columns, tickets,
@@ -279,6 +294,7 @@ std::int64_t sum_columns(const LayerNormBackward& op) {
 }  // namespace
 
 void enqueue(const Context& context, const LayerNormForward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto shape_of = [&](int rows_per_block) {
@@ -306,6 +322,7 @@ std::int64_t scratch_bytes(const LayerNormBackward& op) {
 }
 
 void enqueue(const Context& context, const LayerNormBackward& op) {
+  clear_largest(context, op.largest);
   require_scratch(context, scratch_bytes(op));
   const std::int64_t columns = sum_columns(op);
   auto* partials = columns > 0 ? reinterpret_cast<float*>(context.scratch.data()) : nullptr;

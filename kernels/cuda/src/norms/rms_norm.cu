@@ -1,3 +1,4 @@
+#include "device/largest.cuh"
 #include "device/reduce.cuh"
 #include "kernels/norms/rms_norm.hpp"
 #include "norms/held_rows.cuh"
@@ -35,11 +36,14 @@ __global__ void held_forward_kernel(const RmsNormForward op) {
     for (int j = 0; j < kN; ++j) squares += value[p][j] * value[p][j];
   });
   const float inv_rms = inverse_rms<Row, Row::kThreads>(op, t, squares);
+  float largest = 0.0F;
   for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
     const auto w = load_pack<kN>(weight + i);
     for (int j = 0; j < kN; ++j) value[p][j] = value[p][j] * inv_rms * w[j];
     store_pack(y + i, value[p]);
+    largest = larger(largest, value[p]);
   });
+  keep_largest<T, Row::kThreads>(op.largest, largest);
 }
 
 /// Any row: what it reads a second time comes from L1.
@@ -62,13 +66,16 @@ __global__ void forward_kernel(const RmsNormForward op) {
   });
   const float inv_rms = inverse_rms<Group, kThreads>(op, t, squares);
   if (residual != nullptr) x = sum;
+  float largest = 0.0F;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(x + i);
     const auto w = load_pack<kN>(weight + i);
     for (int j = 0; j < kN; ++j) value[j] = value[j] * inv_rms * w[j];
     store_pack(y + i, value);
+    largest = larger(largest, value);
   });
+  keep_largest<T, kThreads>(op.largest, largest);
 }
 
 /// Operands of a row's gradient.
@@ -104,6 +111,7 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
   Pack<kN> sums[1][Row::kPacks] = {};
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
+  float largest = 0.0F;
   const auto row_at = [&](std::int64_t t) { return GradientRow<T>(op, t); };
   const auto add_row = [&](const GradientRow<T>& row, const HeldOperands<Row>& held) {
     float products = 0.0F;
@@ -127,9 +135,11 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
       if (row.residual != nullptr) dx = unpack<T>(held.residual[p]);
       for (int j = 0; j < kN; ++j) dx[j] += grad[j] * w[j] * row.inv_rms - value[j] * factor;
       store_pack(row.dx + i, dx);
+      largest = larger(largest, dx);
     });
   };
   for_each_held_row<Row>(first + Row::group(), end, op.size, row_at, add_row);
+  keep_largest<T, Row::kThreads>(op.largest, largest);
   if (partials == nullptr) return;
   leave_partials<Row, 1>(sums, op.size, partials);
   sum_over_blocks<4>(partials, op.size, tickets,
@@ -137,10 +147,11 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
 }
 
 /// One row of dx; adds the row's dweight to `column_sums` unless null. The columns of a thread are
-/// its own, so the sums need no barrier.
+/// its own, so the sums need no barrier. @returns the thread's largest |dx|
 template <class T, int kThreads, int width>
-__device__ void backward_row(const RmsNormBackward& op, std::int64_t t, float* column_sums) {
+__device__ float backward_row(const RmsNormBackward& op, std::int64_t t, float* column_sums) {
   using Group = RowGroup<kThreads>;
+  float largest = 0.0F;
   const GradientRow<T> row(op, t);
   float products = 0.0F;
   if (row.dx != nullptr) {
@@ -166,7 +177,9 @@ __device__ void backward_row(const RmsNormBackward& op, std::int64_t t, float* c
     if (row.residual != nullptr) dx = load_pack<kN>(row.residual + i);
     for (int j = 0; j < kN; ++j) dx[j] += grad[j] * w[j] * row.inv_rms - value[j] * factor;
     store_pack(row.dx + i, dx);
+    largest = larger(largest, dx);
   });
+  return largest;
 }
 
 /// Any row. Shared: a row of fp32 for every group of threads.
@@ -184,8 +197,10 @@ __global__ void backward_kernel(const RmsNormBackward op, std::int64_t rows_per_
   }
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
+  float largest = 0.0F;
   for (std::int64_t t = first + Group::group(); t < end; t += Group::kRowsPerBlock)
-    backward_row<T, kThreads, width>(op, t, column_sums);
+    largest = fmaxf(largest, backward_row<T, kThreads, width>(op, t, column_sums));
+  keep_largest<T, kThreads>(op.largest, largest);
   if (partials == nullptr) return;
   add_up_groups<Group>(all_sums, op.size, partials + std::int64_t{blockIdx.x} * op.size);
   sum_over_blocks<1>(partials, op.size, tickets,
@@ -209,6 +224,7 @@ RowRanges ranges_of(const RmsNormBackward& op) {
 }  // namespace
 
 void enqueue(const Context& context, const RmsNormForward& op) {
+  clear_largest(context, op.largest);
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto shape_of = [&](int rows_per_block) {
@@ -235,6 +251,7 @@ std::int64_t scratch_bytes(const RmsNormBackward& op) {
 }
 
 void enqueue(const Context& context, const RmsNormBackward& op) {
+  clear_largest(context, op.largest);
   require_scratch(context, scratch_bytes(op));
   auto* partials =
       op.dweight != nullptr ? reinterpret_cast<float*>(context.scratch.data()) : nullptr;

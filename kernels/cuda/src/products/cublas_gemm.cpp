@@ -223,6 +223,7 @@ Gemm::Impl::Key Gemm::Impl::key_of(const GemmProblem& problem, const GemmPointer
   return {.problem = problem,
           .a_alignment = aligned(pointers.a, problem.a),
           .b_alignment = aligned(pointers.b, problem.b),
+          .c_alignment = problem.adds_residual ? aligned(pointers.c, problem.d) : 0,
           .d_alignment = aligned(pointers.d, problem.d),
           .vector_alignment = has_vector(problem.epilogue)
                                   ? aligned(pointers.vector, {.dtype = problem.d.dtype})

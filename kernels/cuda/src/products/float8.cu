@@ -1,11 +1,11 @@
-// Tensors to FP8: the largest number first, then every element once, in both layouts that products
-// read. The product itself is cuBLASLt's (linear.cpp).
+// Tensors to FP8: the largest number first, unless the kernel that wrote the tensor has kept it
+// (largest.cuh), then every element once, in both layouts that products read. The product itself is
+// cuBLASLt's (linear.cpp).
 #include <cuda_fp8.h>
 
 #include <algorithm>
 
-#include "device/launch.cuh"
-#include "device/reduce.cuh"
+#include "device/largest.cuh"
 #include "kernels/products/float8.hpp"
 #include "products/operators.hpp"
 
@@ -22,18 +22,22 @@ constexpr int kPacksPerRow = kTile / kPack;
 constexpr int kRowsPerPass = kThreads / kPacksPerRow;
 constexpr int kTileStride = kTile + 4;  // a multiple of 4 that is none of 32 words: few conflicts
 
-/// NaN is never larger; it shows in its own element.
+/// A NaN shows in its own element.
 template <class T>
 __global__ void largest_kernel(const T* x, std::int64_t count, float* partials) {
   float max = 0.0F;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads * kPack;
   for (std::int64_t i = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPack; i < count;
-       i += step) {
-    const Pack<kPack> pack = load_pack<kPack>(x + i);
-    for (int j = 0; j < kPack; ++j) max = fmaxf(max, fabsf(pack[j]));
-  }
+       i += step)
+    max = larger(max, load_pack<kPack>(x + i));
   max = group_reduce<kThreads>(max, Max());
   if (threadIdx.x == 0) partials[blockIdx.x] = max;
+}
+
+/// Of a tensor whose largest number is `max` in a format whose largest is `largest`.
+__device__ float scale_of(float max, float largest) {
+  const float wanted = max / largest;
+  return wanted >= 0x1p-126F ? wanted : 1.0F;
 }
 
 __global__ void scale_kernel(const float* partials, int count, float largest, float* scale) {
@@ -41,9 +45,7 @@ __global__ void scale_kernel(const float* partials, int count, float largest, fl
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads)
     max = fmaxf(max, partials[i]);
   max = group_reduce<kThreads>(max, Max());
-  if (threadIdx.x != 0) return;
-  const float wanted = max / largest;
-  *scale = wanted >= 0x1p-126F ? wanted : 1.0F;
+  if (threadIdx.x == 0) *scale = scale_of(max, largest);
 }
 
 template <Float8Format format>
@@ -53,15 +55,18 @@ __device__ unsigned code_of(float x) {
 }
 
 /// A block for each tile. Rows and columns are multiples of 4, so a pack lies inside or outside.
+/// @param max  the largest number, from which this kernel makes the scale; null: it is there
 template <class T, Float8Format format>
 __global__ void quantize_kernel(const T* x, std::int64_t rows, std::int64_t columns,
-                                const float* scale, std::uint8_t* quantized,
+                                const float* max, float* scale, std::uint8_t* quantized,
                                 std::uint8_t* transposed) {
   struct Tile {
     alignas(4) std::uint8_t at[kTile * kTileStride];
   };
   Tile& tile = block_shared<Tile>();
-  const float inverse = 1.0F / *scale;
+  const float own_scale = max != nullptr ? scale_of(*max, layout_of(format).largest) : *scale;
+  if (max != nullptr && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *scale = own_scale;
+  const float inverse = 1.0F / own_scale;
   const std::int64_t first_row = std::int64_t{blockIdx.y} * kTile;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kTile;
   const int pack = static_cast<int>(threadIdx.x) % kPacksPerRow * kPack;
@@ -96,23 +101,28 @@ int partials_of(const QuantizeFloat8& op) {
 }
 
 template <class T>
-void enqueue_as(const Context& context, const QuantizeFloat8& op) {
-  const auto* x = static_cast<const T*>(op.x);
+void enqueue_scale(const Context& context, const QuantizeFloat8& op) {
   auto* partials = reinterpret_cast<float*>(context.scratch.data());
   const int blocks = partials_of(op);
   launch(context, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)},
-         largest_kernel<T>, x, op.rows * op.columns, partials);
+         largest_kernel<T>, static_cast<const T*>(op.x), op.rows * op.columns, partials);
   launch(context, {.grid = dim3(1), .block = dim3(kThreads)}, scale_kernel, partials, blocks,
          layout_of(op.format).largest, op.scale);
+}
+
+template <class T>
+void enqueue_as(const Context& context, const QuantizeFloat8& op) {
+  const auto* x = static_cast<const T*>(op.x);
+  if (op.largest == nullptr) enqueue_scale<T>(context, op);
   const LaunchShape tiles{.grid = dim3(static_cast<unsigned>(ceil_div(op.columns, kTile)),
                                        static_cast<unsigned>(ceil_div(op.rows, kTile))),
                           .block = dim3(kThreads)};
   if (op.format == Float8Format::E4M3)
-    launch(context, tiles, quantize_kernel<T, Float8Format::E4M3>, x, op.rows, op.columns, op.scale,
-           op.quantized, op.transposed);
+    launch(context, tiles, quantize_kernel<T, Float8Format::E4M3>, x, op.rows, op.columns,
+           op.largest, op.scale, op.quantized, op.transposed);
   else
-    launch(context, tiles, quantize_kernel<T, Float8Format::E5M2>, x, op.rows, op.columns, op.scale,
-           op.quantized, op.transposed);
+    launch(context, tiles, quantize_kernel<T, Float8Format::E5M2>, x, op.rows, op.columns,
+           op.largest, op.scale, op.quantized, op.transposed);
 }
 
 bool is_aligned(const void* data, std::uintptr_t bytes) {
@@ -122,7 +132,7 @@ bool is_aligned(const void* data, std::uintptr_t bytes) {
 }  // namespace
 
 std::int64_t scratch_bytes(const QuantizeFloat8& op) {
-  return partials_of(op) * size_of(DType::F32);
+  return op.largest != nullptr ? 0 : partials_of(op) * size_of(DType::F32);
 }
 
 void enqueue(const Context& context, const QuantizeFloat8& op) {

@@ -43,8 +43,9 @@ std::string describe_in_words(const GemmProblem& p) {
   const std::string input = p.scaled
                                 ? fmt::format("{} x {}", name_of_float8(p.a), name_of_float8(p.b))
                                 : std::string(name_of(p.a.dtype));
-  return fmt::format("m {} n {} k {} {} {}{} -> {}{} epilogue {}", p.m, p.n, p.k, input,
-                     p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', name_of(p.d.dtype),
+  return fmt::format("m {} n {} k {} {} {}{}{} -> {}{} epilogue {}", p.m, p.n, p.k, input,
+                     p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N',
+                     p.fast_accumulation ? " fast" : "", name_of(p.d.dtype),
                      p.accumulate      ? " accumulating"
                      : p.adds_residual ? " + residual"
                                        : "",
@@ -103,7 +104,8 @@ GemmProblem scaled_gemm(const ScaledProduct& op) {
                       .d = column_major(op.m, op.n, op.n, op.out_dtype),
                       .epilogue = op.bias != nullptr ? GemmEpilogue::Bias : GemmEpilogue::None,
                       .accumulate = op.accumulate,
-                      .scaled = true};
+                      .scaled = true,
+                      .fast_accumulation = op.fast_accumulation};
   problem.a.float8 = op.b_format;
   problem.b.float8 = op.a_format;
   return problem;

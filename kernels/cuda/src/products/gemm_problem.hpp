@@ -65,6 +65,7 @@ struct GemmProblem {
   bool accumulate = false;     // d += rather than d =
   bool adds_residual = false;  // d = z + c, where c lies like d
   bool scaled = false;         // a and b are FP8 numbers times one scale each, read on the device
+  bool fast_accumulation = false;  // of `scaled`; see ScaledProduct
   auto operator<=>(const GemmProblem&) const = default;
 };
 

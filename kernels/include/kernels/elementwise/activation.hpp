@@ -21,7 +21,8 @@ struct ActivationForward {
   std::int64_t count = 0;
   DType dtype = DType::F32;
   const void* x = nullptr;
-  void* y = nullptr;  // may be x
+  void* y = nullptr;         // may be x
+  float* largest = nullptr;  // largest |y|, for QuantizeFloat8; or null
 };
 
 /// dx = dy act'(x). Traffic: 3 elements each.
@@ -31,7 +32,8 @@ struct ActivationBackward {
   DType dtype = DType::F32;
   const void* dy = nullptr;
   const void* x = nullptr;
-  void* dx = nullptr;  // may be dy or x
+  void* dx = nullptr;        // may be dy or x
+  float* largest = nullptr;  // largest |dx|, for QuantizeFloat8; or null
 };
 
 }  // namespace meshplan::kernels

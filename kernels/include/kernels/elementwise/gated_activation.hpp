@@ -22,6 +22,7 @@ struct GatedActivationForward {
   std::int64_t x_stride = 0;
   void* y = nullptr;  // (T, F)
   std::int64_t y_stride = 0;
+  float* largest = nullptr;  // largest |y|, for QuantizeFloat8; or null
 };
 
 /// dgate = dy up act'(gate), dup = dy act(gate); of ClampedSilu with clamp(up) + 1 for up, and dup
@@ -37,6 +38,7 @@ struct GatedActivationBackward {
   std::int64_t x_stride = 0;
   void* dx = nullptr;  // (T, 2 F); may be x
   std::int64_t dx_stride = 0;
+  float* largest = nullptr;  // largest |dx|, for QuantizeFloat8; or null
 };
 
 }  // namespace meshplan::kernels

@@ -27,6 +27,7 @@ struct LayerNormForward {
   float* inv_std = nullptr;        // (T)
   const void* residual = nullptr;  // (T, D), stride x_stride, or null
   void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
+  float* largest = nullptr;        // largest |y|, for QuantizeFloat8; or null
 };
 
 /// With n = (x - mean) inv_std and g = dy weight: dx = inv_std (g - mean(g) - n mean(g n)),
@@ -49,6 +50,7 @@ struct LayerNormBackward {
   float* dweight = nullptr;        // (D), or null
   float* dbias = nullptr;          // (D), or null
   bool accumulate = false;         // of dweight and dbias
+  float* largest = nullptr;        // with dx: largest |dx|, for QuantizeFloat8; or null
 };
 
 }  // namespace meshplan::kernels

@@ -25,6 +25,7 @@ struct RmsNormForward {
   float* inv_rms = nullptr;        // (T)
   const void* residual = nullptr;  // (T, D), stride x_stride, or null
   void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
+  float* largest = nullptr;        // largest |y|, for QuantizeFloat8; or null
 };
 
 /// With n = x inv_rms: dweight (+)= sum over tokens of dy n; dx = inv_rms (g - n mean(g n)), g = dy
@@ -45,6 +46,7 @@ struct RmsNormBackward {
   const void* residual = nullptr;  // (T, D), stride dx_stride: added to dx; may be dx; null = none
   float* dweight = nullptr;        // (D), or null
   bool accumulate = false;         // of dweight
+  float* largest = nullptr;        // with dx: largest |dx|, for QuantizeFloat8; or null
 };
 
 }  // namespace meshplan::kernels

@@ -74,7 +74,8 @@ constexpr float from_float8(std::uint8_t code, Float8Format format) {
 /// x / scale rounded to nearest even ("current scaling", NVIDIA Transformer Engine). Multiplied
 /// back by `scale` they are x within half a unit of the format. A NaN or an infinity among x gives
 /// NaN where it stood, so that the step shows it.
-/// Traffic: x twice, and a byte an element for each layout.
+/// Traffic: x twice, or once where the kernel that wrote it has left its largest number; and a byte
+/// an element for each layout.
 struct QuantizeFloat8 {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -84,11 +85,14 @@ struct QuantizeFloat8 {
   std::uint8_t* quantized = nullptr;   // (rows, columns), or null
   std::uint8_t* transposed = nullptr;  // (columns, rows), or null
   float* scale = nullptr;              // one number
+  /// max |x| without NaNs, as norms and activations leave it of what they write; null = not known.
+  const float* largest = nullptr;
 };
 
 /// out (+)= a_scale b_scale a b^T [+ bias]: (M, K) times (N, K), all contiguous, both operands
-/// with K last, which is the one layout that FP8 matrix units read. Sums in fp32. M, N and K are
-/// multiples of 16, of which CUDA's libraries have kernels. At most one operand is E5M2.
+/// with K last, which is the one layout that FP8 matrix units read. Sums in fp32, unless
+/// `fast_accumulation` lets a GPU keep those of its matrix units shorter. M, N and K are multiples
+/// of 16, of which CUDA's libraries have kernels. At most one operand is E5M2.
 /// Costs 2 M N K FLOP. Traffic: (M K + N K) bytes + out.
 struct ScaledProduct {
   std::int64_t m = 0, n = 0, k = 0;
@@ -102,6 +106,10 @@ struct ScaledProduct {
   void* out = nullptr;            // (M, N)
   const void* bias = nullptr;     // (N) in out_dtype, or null; not with accumulate
   bool accumulate = false;        // F32 only
+  /// Hopper's units then add in about 14 bits all the way instead of passing sums on to fp32 now
+  /// and then: fine for activations, off by up to 2 % for the sums over tokens of a weight
+  /// gradient (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.3.2).
+  bool fast_accumulation = false;
 };
 
 constexpr std::int64_t kFloat8Multiple = 16;

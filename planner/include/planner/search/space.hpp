@@ -43,6 +43,7 @@ struct Constraints {
   bool offload_parameters = false;
   std::optional<int> offload_activations;  // layers of a virtual stage
   bool progress_thread = false;
+  std::optional<bool> deterministic;         // absent: as a plan has it
   std::optional<std::string> rank_order;     // absent: the default one, or what the space has
   std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen

@@ -27,6 +27,25 @@ std::int64_t busiest_rows(const Plan& plan);
 
 OperationCost operation_cost(const Program& program, const OperationInstance& instance);
 
+/// Bytes of the scores' gradient dS that cuDNN's deterministic backward pass of attention leaves in
+/// memory, for the product dq = dS k that reads it again: 2 for each pair of a query and a key in
+/// the tiles of 128 x 128 that the mask does not leave out whole. That is a kernel's share of its
+/// workspace, 2 B H Q S bytes (tests/kernels/cuda/cudnn_plans_test.cpp), if it skips the other
+/// tiles, as its products do; cuDNN's source is not public and none of this was measured. If it
+/// fills them with zeros, up to twice as much is moved under a causal mask.
+/// @param pairs    that the mask leaves, of all sequences and query heads
+/// @param queries  of all sequences and query heads
+/// @param keys     of a sequence
+/// @param edges    of the mask that a query's tiles meet, in the mean: 0 without a mask, 1 if it is
+///                 causal, and where keys lie before its window one more; an edge halves a tile
+double score_gradient_bytes(double pairs, double queries, double keys, double edges);
+/// Those of queries over a whole sequence. @param window  0 = none
+double mean_mask_edges(double keys, bool causal, double window);
+/// The same of an operation; 0 unless it is a backward pass of attention that runs so on a GPU.
+double score_gradient_bytes(const Program& program, const OperationInstance& instance);
+/// In the signature of such an operation. Ranks on processors run it like any other.
+constexpr std::string_view kStoresScoreGradient = "score_gradient";
+
 /// Identifies kind, phase, dtype and local shape, so that a measurement of one operation prices
 /// every equal one: "linear.forward fp32 m=1024 n=768 k=256". Only compute and optimizer operations
 /// have one; collectives are identified by (collective, group size, bytes).

@@ -200,7 +200,7 @@ struct Plan {
   /// The most that cuDNN's attention may need beside its operands; else it runs in parts.
   std::int64_t attention_workspace_bytes = std::int64_t{2} << 30;
   /// A run repeats bit for bit. Without, cuDNN's attention may add gradients up in any order, which
-  /// needs less memory.
+  /// needs less memory and moves less through it (docs/cuda.md).
   bool deterministic = true;
   std::optional<Prediction> prediction;
 

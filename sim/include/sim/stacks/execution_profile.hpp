@@ -79,6 +79,7 @@ struct ExecutionProfile {
   OperationHabit expert_bias{0, 0, 0, 0};  // of experts' outputs: per element, launches per expert
   OperationHabit rope{4, 4, 1, 1};
   OperationHabit attention{0, 0, 1, 2};    // layout changes around the kernel
+  bool stores_score_gradient = false;      // of fused attention, where a run is deterministic
   bool fused_sinks = true;                 // its fused attention knows learned sinks
   OperationHabit scores{5, 11, 3, 3};      // unfused only, per score: softmax and dropout
   OperationHabit router{16, 16, 12, 12};   // per token and expert

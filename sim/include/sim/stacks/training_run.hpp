@@ -93,6 +93,7 @@ struct TrainingRun {
   // Experts' products are one kernel each, with the activation and the casts of its own inputs and
   // gradients in them; what is cast apart is cast for all experts at once. Set by a recipe.
   bool fused_experts = false;
+  bool deterministic = true;   // Plan::deterministic; costs stacks whose profile says what
   bool fp8_attention = false;  // its products are in FP8, too; set by a recipe
   bool overlap_dp = false;
   bool overlap_tp = false;

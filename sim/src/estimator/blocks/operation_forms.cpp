@@ -49,7 +49,7 @@ void add_attributes(CacheKey& key, const models::OpAttributes& attributes) {
 
 void add_work(CacheKey& key, const program::ComputeOp& work) {
   const auto& [kind, split, attributes, tokens_sharded, reverse, columns, over, fused_activation,
-               adds_residual, ring_step, documents, cast] = work;
+               adds_residual, ring_step, documents, cast, keeps_largest] = work;
   costs_nothing(split, tokens_sharded, reverse, columns, over);
   key.add(kind);
   add_attributes(key, attributes);
@@ -57,12 +57,14 @@ void add_work(CacheKey& key, const program::ComputeOp& work) {
   key.add(adds_residual);
   key.add(ring_step);
   key.add(documents);
+  key.add(keeps_largest);
   key.add(cast.has_value());
   if (!cast) return;
-  const auto& [gradient, rows, by_columns] = *cast;
+  const auto& [gradient, rows, by_columns, largest] = *cast;
   key.add(gradient);
   key.add(rows);
   key.add(by_columns);
+  key.add(largest);
 }
 
 void add_work(CacheKey& key, const program::CollectiveOp& work) {

@@ -246,6 +246,10 @@ template <class T>
 T __ldg(const T* p) {
   return *p;
 }
+template <class T>
+T __ldcg(const T* p) {
+  return *p;
+}
 
 // integer atomics: threads are fibers, so these are plain
 
