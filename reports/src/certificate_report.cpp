@@ -114,6 +114,14 @@ Table kind_table(const std::vector<TwinResult>& twins) {
   return table;
 }
 
+/// Empty for certificates of before devices were written down.
+std::string devices_text(const std::vector<TwinResult>& twins) {
+  if (twins.empty() || twins.front().device.empty()) return "";
+  const TwinResult& twin = twins.front();
+  return fmt::format("twins on    {}\none rank on {}, in {}\n", twin.device, twin.reference,
+                     twin.reference_precision);
+}
+
 std::string techniques_text(const std::vector<TwinResult>& twins) {
   std::string text;
   for (std::size_t i = 0; i < twins.size(); ++i)
@@ -198,7 +206,7 @@ std::string to_text(const program::Certificate& certificate) {
       certificate.plan_precision == certificate.compared_in
           ? ""
           : fmt::format(": the layout, not what {} rounds", certificate.plan_precision));
-  text += techniques_text(certificate.twins);
+  text += devices_text(certificate.twins) + techniques_text(certificate.twins);
   for (const std::string& name : certificate.uncovered)
     text += fmt::format("not covered {}\n", name);
   if (!certificate.twins.empty()) {
@@ -208,7 +216,7 @@ std::string to_text(const program::Certificate& certificate) {
                         certificate.twins.front().tolerance.derivation);
   }
   if (certificate.programs) text += programs_text(*certificate.programs);
-  for (const std::string& sentence : program::not_shown())
+  for (const std::string& sentence : program::not_shown(certificate.twins))
     text += fmt::format("not shown   {}\n", sentence);
   return text + differences_text(certificate.twins) + verdict_text(certificate);
 }

@@ -229,6 +229,9 @@ std::string to_json(const RunSummary& summary) {
   Json root = summary_fields(summary);
   root["step_times_s"] = summary.trace.step_times_s;
   root["losses"] = summary.trace.losses;
+  root["gradient_norms"] = Json::array();
+  for (const std::optional<double>& norm : summary.gradient_norms)
+    root["gradient_norms"].push_back(norm ? Json(*norm) : Json(nullptr));
   root["experts"] =
       summary.experts ? Json::parse(program::to_json(*summary.experts)) : Json(nullptr);
   root["timing"] = summary.timing ? Json::parse(program::to_json(*summary.timing)) : Json(nullptr);

@@ -24,7 +24,7 @@ sys.exit(not (c["verdict"] == "agrees" and c["plan_precision"] == "bf16" and c["
               and twin["plan"]["zero_stage"] == 1 and {"tp", "sp", "pp", "dp", "zero1"} <= set(twin["techniques"])
               and kinds == {"loss", "gradient norm", "gradient", "update", "message", "copies"}
               and sum(f["checked"] for f in twin["compared"] if f["what"] == "message") > 1000
-              and c["schema_version"] == 2
+              and c["schema_version"] == 3
               and all(figure["difference"] <= figure["tolerance"] for figure in twin["compared"])
               and twin["tolerance"]["derivation"]))
 PY
@@ -49,6 +49,30 @@ expect 2 "broken.json" "$meshplan" export large.json --to megatron --certificate
 [ ! -e other ] || fail "a refused export leaves a folder"
 expect 0 '"verdict": "agrees"' "$meshplan" certify tp2.json --json
 expect 0 "verdict     agrees" "$meshplan" certify tp2.json --own-precision
+
+# --- on what it ran; a GPU that is not there is refused at once, as by run
+grep -q "^twins on    cpu " stdout || fail "the device of the twins is not said: $(cat stdout)"
+"$meshplan" certify large.json >stdout 2>stderr
+grep -q "^one rank on cpu .*, in fp32$" stdout || fail "the device of the one rank is not said"
+python3 - <<'PY' || fail "the certificate names no device, or not its furthest gradient"
+import json, sys
+c = json.load(open("certificate.json"))
+gradients = [f for f in c["twins"][0]["compared"] if f["what"] == "gradient"]
+most = max(gradients, key=lambda f: f["difference"] / f["tolerance"])
+sys.exit(not (c["twins"][0]["device"].startswith("cpu ") and c["twins"][0]["reference"] == c["twins"][0]["device"]
+              and c["twins"][0]["reference_precision"] == "fp32"
+              and c["furthest_gradient"] == {"twin": 1, **most}
+              and all(f["tolerance"] <= 1e-5 for f in gradients)))
+PY
+make_plan one.json
+expect 0 "verdict     agrees" "$meshplan" certify one.json
+if ! ls /dev/nvidia* >/dev/null 2>&1; then
+  for command in certify run; do
+    expect 2 "--device cuda: no GPU: " "$meshplan" $command one.json --device cuda
+    cp stderr $command.stderr
+  done
+  cmp -s certify.stderr run.stderr || fail "certify and run refuse differently: $(cat certify.stderr run.stderr)"
+fi
 
 # --- the same plan in other white space has the same hash, another plan another one
 hash_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["plan_hash"])' "$1"; }

@@ -25,8 +25,9 @@ grep -q "step time" stdout || fail "no step time: $(cat stdout)"
 expect 0 '"losses"' "$meshplan" run pp2.json --data text.txt --steps 30 --json --trace measured.json
 python3 - <<'PY' || fail "the loss does not fall by a tenth in 30 steps"
 import json, sys
-losses = json.load(open("stdout"))["losses"]
-sys.exit(not (len(losses) == 30 and losses[-1] < 0.9 * losses[0]))
+run = json.load(open("stdout"))
+losses, norms = run["losses"], run["gradient_norms"]
+sys.exit(not (len(losses) == 30 and losses[-1] < 0.9 * losses[0] and len(norms) == 30 and min(norms) > 0))
 PY
 cp stdout traced.json
 expect 0 "step time, ms" "$meshplan" compare predicted.json measured.json

@@ -1,11 +1,11 @@
 """Trains the same random Hugging Face checkpoint on the same tokens with meshplan and with PyTorch:
-the losses of ten AdamW steps agree to 1e-5, and the weights that meshplan exports to 1e-4.
-Usage: compare_training.py MESHPLAN
+the losses of ten AdamW steps agree to 1e-5, and the weights that meshplan exports to 1e-4. With --device
+cuda both train on the GPU, in fp32 without TF32. Prints a line for each model and plan as it goes.
+Exit code: 0 all agree, 1 some do not or failed, 77 PyTorch has no such device.
 """
-import json
+import argparse
 import math
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -14,8 +14,10 @@ import torch
 
 import models
 import safetensors_io
+import training
 
 STEPS, SEQUENCES, TOKENS = 10, 4, 32
+LOSS_BOUND, WEIGHT_BOUND = 1e-5, 1e-4
 # Closer to a tie of two experts or to the bound of a clamp, rounding errors decide what follows: within
 # 2e-6 of one, PyTorch's single and double precision (and its AVX2 and AVX-512 products) part by up to
 # 0.03; from 6e-6 on they agree to 2e-6.
@@ -100,16 +102,6 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
           [[], ["--tp", "2", "--pp", "2", "--sp"]])]
 
 
-def learning_rate(step):
-    """Linear warm-up, then cosine to a tenth."""
-    peak, warmup = OPTIMIZER["learning_rate"], OPTIMIZER["warmup_steps"]
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    low = peak * OPTIMIZER["minimum_ratio"]
-    progress = (step - warmup) / (OPTIMIZER["decay_steps"] - warmup)
-    return low + (peak - low) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
 def make_data(config):
     """One batch is all the data, so that the order of the sequences does not matter. A classifier's
     file has the class of a sequence after its tokens. Returns the file's tokens, ids and targets."""
@@ -121,108 +113,122 @@ def make_data(config):
     return tokens, tokens[:-1].view(SEQUENCES, TOKENS), tokens[1:].view(SEQUENCES, TOKENS)
 
 
-def train(forward, config, weights, ids, targets):
-    """Losses of STEPS steps on the same batch; `weights` are trained in place."""
-    decayed = [n for n, w in weights.items() if w.dim() > 1 and not n.endswith("bias")]
-    matrices = [weights[n] for n in decayed]
-    vectors = [w for n, w in weights.items() if n not in decayed]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": OPTIMIZER["weight_decay"]},
-                                   {"params": vectors, "weight_decay": 0.0}],
-                                  betas=(OPTIMIZER["beta1"], OPTIMIZER["beta2"]),
-                                  eps=OPTIMIZER["epsilon"])
-    losses = []
-    for step in range(STEPS):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step)
-        optimizer.zero_grad()
-        logits = forward(config, weights, ids)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(matrices + vectors, OPTIMIZER["clip_norm"])
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def make_plan(meshplan, model, plan_file, flags):
-    run(meshplan, "simulate", "--model", model, "--cluster", "cpu-host", "--global-batch",
-        str(SEQUENCES), "--seq-len", str(TOKENS), "--precision", "fp32", "--out", plan_file, *flags)
-    with open(plan_file) as file:
-        plan = json.load(file)
-    plan["workload"]["optimizer"].update(OPTIMIZER)
-    plan["expert_imbalance"] = 8  # a random router may send any rank most of the rows
-    with open(plan_file, "w") as file:
-        json.dump(plan, file)
-
-
-def make_case(config, forward, make_random):
+def make_case(config, forward, make_random, device):
     """Random weights and data whose training does not depend on rounding, and PyTorch's training on
     them. Returns (initial weights, trained weights, tokens of the data file, losses).
     """
     for seed in range(3, 100):
-        weights = make_random(config, seed)
+        weights = {n: w.to(device) for n, w in make_random(config, seed).items()}
         initial = {n: w.clone() for n, w in weights.items()}
         tokens, ids, targets = make_data(config)
         for weight in weights.values():
             weight.requires_grad_(True)
         models.kink_distances.clear()
-        losses = train(forward, config, weights, ids, targets)
+        losses, _ = training.train(forward, config, weights, ids.to(device), targets.to(device),
+                                   OPTIMIZER, STEPS)
         if min(models.kink_distances, default=math.inf) >= KINK_DISTANCE:
-            return initial, weights, tokens, losses
-    sys.exit(f"every seed comes within {KINK_DISTANCE} of a kink")
+            break
+    else:
+        raise training.Failure(f"every seed comes within {KINK_DISTANCE} of a kink")
+    if not losses[-1] < 0.9 * losses[0]:
+        raise training.Failure(f"PyTorch's losses do not fall: {losses}")
+    return initial, weights, tokens, losses
 
 
-def compare(meshplan, folder, case):
+def compare_plan(meshplan, folder, source, data, weights, expected, flags, run_flags):
+    """@returns the largest difference of a loss, and of an exported weight"""
+    plan = os.path.join(folder, "plan.json")
+    training.make_plan(meshplan, os.path.join(source, "config.json"), plan, (SEQUENCES, TOKENS), OPTIMIZER,
+                       "fp32", flags)
+    checkpoints, exported = os.path.join(folder, "checkpoints"), os.path.join(folder, "exported")
+    losses = training.train_with_meshplan(meshplan, plan, source, data, STEPS, "--checkpoint-dir", checkpoints,
+                                          *run_flags)["losses"]
+    training.run(meshplan, "checkpoint", "export", checkpoints, "--to", "hf", "--out", exported)
+    back = safetensors_io.load_folder(exported)
+    if set(back) != set(weights):
+        raise training.Failure(f"exported or not: {sorted(set(back) ^ set(weights))}")
+    if not os.path.exists(os.path.join(exported, "tokenizer.json")):
+        raise training.Failure("the tokenizer is not exported")
+    difference = max(abs(a - b) for a, b in zip(losses, expected))
+    moved = max(np.abs(back[n] - w.detach().cpu().numpy()).max() for n, w in weights.items())
+    return difference, moved
+
+
+def report(name, flags, result):
+    print(f"{name:<36} {' '.join(flags) or 'one rank':<32} {result.strip()}", flush=True)
+
+
+def compare(options, device, case):
+    """Prints a line for each plan. @returns do all agree?"""
     name, config, forward, make_random, plans = case
-    source = os.path.join(folder, "source")
-    os.makedirs(source)
-    initial, weights, tokens, expected = make_case(config, forward, make_random)
-    safetensors_io.save_file({n: w.numpy() for n, w in initial.items()},
-                             os.path.join(source, "model.safetensors"))
-    with open(os.path.join(source, "config.json"), "w") as file:
-        json.dump(config, file)
-    with open(os.path.join(source, "tokenizer.json"), "w") as file:
-        file.write('{"version": "1.0"}')
-    data = os.path.join(folder, "tokens.u16")
-    tokens.numpy().astype("<u2").tofile(data)
-    assert expected[-1] < 0.9 * expected[0], expected
-    worst = 0.0
-    for number, flags in enumerate(plans):
-        plan = os.path.join(folder, f"plan{number}.json")
-        make_plan(meshplan, os.path.join(source, "config.json"), plan, flags)
-        checkpoints = os.path.join(folder, f"checkpoints{number}")
-        losses = json.loads(run(meshplan, "run", plan, "--steps", str(STEPS), "--data", data,
-                                "--init-from", source, "--checkpoint-dir", checkpoints, "--json",
-                                "--any-placement"))["losses"]
-        assert len(losses) == STEPS, losses
-        difference = max(abs(a - b) for a, b in zip(losses, expected))
-        exported = os.path.join(folder, f"exported{number}")
-        run(meshplan, "checkpoint", "export", checkpoints, "--to", "hf", "--out", exported)
-        back = safetensors_io.load_folder(exported)
-        assert set(back) == set(weights), set(back) ^ set(weights)
-        moved = max(np.abs(back[n] - w.detach().numpy()).max() for n, w in weights.items())
-        assert os.path.exists(os.path.join(exported, "tokenizer.json"))
-        print(f"{name} {' '.join(flags) or 'one rank'}: losses {expected[0]:.4f} -> "
-              f"{expected[-1]:.4f}, largest difference {difference:.1e}, of a weight {moved:.1e}")
-        assert difference <= 1e-5, (losses, expected)
-        assert moved <= 1e-4, moved
-        worst = max(worst, difference)
-    return worst
+    on_gpu = device.type == "cuda"
+    if on_gpu and not options.ranks:
+        plans = [[]]
+    agree = True
+    with tempfile.TemporaryDirectory() as folder:
+        source, data = os.path.join(folder, "source"), os.path.join(folder, "tokens.u16")
+        try:
+            initial, weights, tokens, expected = make_case(config, forward, make_random, device)
+        except Exception as error:  # of PyTorch too: the other models are still compared
+            report(name, [], f"FAILED: {error}")
+            return False
+        training.write_hugging_face(source, config, initial)
+        with open(os.path.join(source, "tokenizer.json"), "w") as file:
+            file.write('{"version": "1.0"}')
+        training.write_tokens(data, tokens)
+        for number, flags in enumerate(plans):
+            own = os.path.join(folder, str(number))
+            os.makedirs(own)
+            run_flags = ["--device", device.type]
+            if on_gpu and flags:
+                run_flags += ["--comm", "mpi"]
+            try:
+                difference, moved = compare_plan(options.meshplan, own, source, data, weights, expected,
+                                                 flags, run_flags)
+            except Exception as error:
+                report(name, flags, f"FAILED: {error}")
+                agree = False
+                continue
+            right = difference <= LOSS_BOUND and moved <= WEIGHT_BOUND
+            agree = agree and right
+            report(name, flags, f"{expected[0]:.4f} -> {expected[-1]:.4f}  {difference:10.1e} {moved:8.1e}  "
+                                f"{'agrees' if right else 'DIFFERS'}")
+    return agree
+
+
+def family(case):
+    """"llama", "gpt_oss", "gemma3": the model_type of its config.json, as far as it names a family."""
+    return case[1]["model_type"].removesuffix("_text")
+
+
+def chosen_cases(families, parser):
+    if not families:
+        return CASES
+    asked = [name.replace("-", "_") for name in families.split(",")]
+    known = list(dict.fromkeys(family(case) for case in CASES))
+    for name in asked:
+        if name not in known:
+            parser.error(f"--families {name}: there is no such family; there are {','.join(known)}")
+    return [case for case in CASES if family(case) in asked]
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("meshplan", help="the program")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--families", help="llama,gpt2,...; default: all")
+    parser.add_argument("--ranks", action="store_true",
+                        help="with --device cuda: plans of several ranks too, by --comm mpi")
+    options = parser.parse_args()
+    cases = chosen_cases(options.families, parser)
+    device = training.choose_device(options.device)
     torch.set_num_threads(1)
-    for case in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            compare(sys.argv[1], folder, case)
-    print("all agree")
+    print(f"{training.describe(device)}; losses of {STEPS} steps may differ by {LOSS_BOUND:.0e}, weights by "
+          f"{WEIGHT_BOUND:.0e}")
+    report("model", ["plan"], f"{'loss':<18} {'difference':>10} {'weight':>8}")
+    differ = [case[0] for case in cases if not compare(options, device, case)]
+    print(f"{len(differ)} of {len(cases)} models differ or failed: {'; '.join(differ)}" if differ else "all agree")
+    sys.exit(1 if differ else 0)
 
 
 main()

@@ -18,7 +18,7 @@ def causal_attention(q, k, v, scale=None):
     """q, k, v: (batch, heads, tokens, size); scale of the scores: 1 / sqrt(size) if not given"""
     scores = q @ k.transpose(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
     tokens = q.shape[-2]
-    mask = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    mask = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).tril()
     return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
 
 
@@ -91,7 +91,7 @@ def rotate(x, config):
     tokens, size = x.shape[-2:]
     frequencies, amplitude = rope_frequencies(config, size, tokens)
     angles = torch.arange(tokens, dtype=torch.float64)[:, None] * frequencies
-    cos, sin = (amplitude * angles.cos()).float(), (amplitude * angles.sin()).float()
+    cos, sin = ((amplitude * turn).float().to(x.device) for turn in (angles.cos(), angles.sin()))
     first, second = x[..., :size // 2], x[..., size // 2:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
@@ -161,7 +161,7 @@ def sink_attention(q, k, v, sinks, window):
     """Each head's sink is one more score, whose value is nothing."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     tokens = q.shape[-2]
-    mask = torch.ones(tokens, tokens, dtype=torch.bool).tril().triu(1 - window)
+    mask = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).tril().triu(1 - window)
     scores = scores.masked_fill(~mask, float("-inf"))
     sinks = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
     return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1] @ v
@@ -276,7 +276,8 @@ def gemma(config, weights, ids):
     """Gemma 2, whose even layers are sliding, or Gemma 3, whose every sliding_window_pattern-th is full."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     tokens = ids.shape[1]
-    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    places = torch.arange(tokens, device=ids.device)
+    distance = places[:, None] - places
     is_third = config["model_type"] == "gemma3_text"
     local = {"rope_theta": config["rope_local_base_freq"]} if is_third else config
 

@@ -54,6 +54,18 @@ TEST_CASE("a certificate names plan, twins, the furthest figure and the verdict"
   CHECK_THAT(text, !Contains("not covered") && !Contains("differs"));
 }
 
+TEST_CASE("a certificate says on what the twins and the one rank ran", "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  CHECK_THAT(reports::to_text(certificate), !Contains("twins on"));  // a file of before
+  certificate.twins.front().device = "NVIDIA H100 (GPU 0), NCCL";
+  certificate.twins.front().reference = "cpu avx2 1 thread";
+  certificate.twins.front().reference_precision = "fp32";
+  const std::string text = reports::to_text(certificate);
+  CHECK_THAT(text, Contains("twins on    NVIDIA H100 (GPU 0), NCCL\n"
+                            "one rank on cpu avx2 1 thread, in fp32\n"));
+  CHECK_THAT(text, !Contains("twins run on processor cores"));
+}
+
 TEST_CASE("what differs is named with both values, worst first", "[reports][certificate]") {
   Certificate certificate = some_certificate();
   certificate.twins.front().compared[0].difference = 1e-4;

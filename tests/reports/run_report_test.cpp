@@ -73,6 +73,18 @@ TEST_CASE("a row holds a step's figures, and none for an unknown MFU", "[reports
              Contains("ep imbalance  1.125 (mean over layers") && Contains(beyond));
 }
 
+TEST_CASE("a run's file has the gradient norm of every step, and none of a skipped one",
+          "[reports][watch]") {
+  reports::RunSummary summary;
+  summary.trace.plan.model = program::test::llama_style();
+  summary.trace.plan.workload = {.seq_len = 8, .global_batch_size = 1};
+  summary.trace.step_times_s = {1, 1};
+  summary.trace.losses = {5, 4};
+  summary.gradient_norms = {std::nullopt, 1.5};
+  const Json written = Json::parse(reports::to_json(summary));
+  CHECK(written.at("gradient_norms") == Json::array({nullptr, 1.5}));
+}
+
 TEST_CASE("a header says with which settings the optimizer trains", "[reports][watch]") {
   reports::RunHeader header;
   header.plan.model = program::test::llama_style();

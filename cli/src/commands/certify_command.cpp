@@ -13,6 +13,7 @@
 #include "program/certificate/certificate.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/certificate_report.hpp"
 #include "runtime/certify/certify.hpp"
@@ -27,6 +28,7 @@ struct CertifyOptions {
   bool json = false;
   std::optional<std::string> record;  // this process is a rank, and rank 0 writes there
   Terminal terminal;
+  DeviceOptions device;
   HostOptions hosts;
 };
 
@@ -45,14 +47,29 @@ program::TwinSet twins(const CertifyOptions& options, const program::Plan& plan)
   return set;
 }
 
-int work(const CertifyOptions& options, const std::vector<program::Twin>& twins,
+int most_stages(const std::vector<program::Twin>& twins) {
+  int most = 1;
+  for (const program::Twin& twin : twins) most = std::max(most, twin.plan.parallel.pp);
+  return most;
+}
+
+int work(CertifyOptions options, const std::vector<program::Twin>& twins, DeviceKind kind,
          runtime::Job& job) {
-  const auto backend = kernels::make_cpu_backend(1);
+  prepare_process(options.device, job.layout().rank);
+  options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
+  RankDevice device(options.device, kind, most_stages(twins), job);
+  // GPUs are compared with kernels that are not theirs.
+  const auto processor = kind == DeviceKind::Cuda ? kernels::make_cpu_backend(1) : nullptr;
+  const runtime::TwinJob twin_job{.world = job.world(),
+                                  .device = device.device(),
+                                  .reference = processor ? *processor : device.device().backend(),
+                                  .device_name = device.name(),
+                                  .status = &job.board()};
   const bool leads = job.world().rank() == 0;
   std::optional<Progress> progress;
   if (leads) progress.emplace("running twins", options.terminal);
   const std::vector<program::TwinResult> results =
-      runtime::certify(twins, {job.world(), *backend, &job.board()}, [&](std::size_t done) {
+      runtime::certify(twins, twin_job, [&](std::size_t done) {
         job.board().progress();
         if (progress) progress->update(done, twins.size());
       });
@@ -85,9 +102,12 @@ int run_ranks(CertifyOptions& options, const Command& command,
 
 int run(CertifyOptions& options, const Command& command) {
   const program::Plan plan = load(options);
+  if (!options.device.device) options.device.device = "cpu";
+  const DeviceKind device = choose_device(options.device);
   const program::TwinSet set = twins(options, plan);
   if (options.record)
-    return as_rank(options.hosts, [&](runtime::Job& job) { return work(options, set.twins, job); });
+    return as_rank(options.hosts,
+                   [&](runtime::Job& job) { return work(options, set.twins, device, job); });
   if (is_rank())
     throw ConfigError("certify starts ranks of its own; call it without mpiexec or torchrun");
   require_writable({options.out});
@@ -129,11 +149,15 @@ void add_certify_command(CommandLine& line) {
       .option("--record", options->record,
               "(a rank of a twin: where rank 0 writes what it compared)")
       .is_path();
+  add_device_options(command, options->device, "cpu");
   add_host_options(command, options->hosts);
   command
       .examples(
           "  meshplan certify plan.json\n"
           "  meshplan certify plan.json --out certificate.json\n"
+          "  meshplan certify plan.json --device cuda --comm mpi     (beside one rank on a "
+          "processor "
+          "core)\n"
           "Exit code 0: every loss, gradient, update and router choice is that of one rank, and "
           "every\n"
           "message and copy is right to the bit; 1: something differs.\n"

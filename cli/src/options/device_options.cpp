@@ -2,10 +2,10 @@
 
 namespace meshplan::cli {
 
-void add_device_options(Command& command, DeviceOptions& options) {
+void add_device_options(Command& command, DeviceOptions& options,
+                        const std::string& default_device) {
   command.group("What it computes on")
-      .choice("--device", options.device, {"cpu", "cuda", "auto"},
-              "default: what the plan's cluster is made of")
+      .choice("--device", options.device, {"cpu", "cuda", "auto"}, "default: " + default_device)
       .choice("--comm", options.comm, {"nccl", "mpi", "auto"},
               "between GPUs; default: NCCL where each rank has a GPU of its own")
       .flag("--share-gpu", options.share_gpu,

@@ -20,6 +20,8 @@ struct DeviceOptions {
   double hang_timeout_s = 30;
 };
 
-void add_device_options(Command& command, DeviceOptions& options);
+/// @param default_device  of --device, in words
+void add_device_options(Command& command, DeviceOptions& options,
+                        const std::string& default_device = "what the plan's cluster is made of");
 
 }  // namespace meshplan::cli

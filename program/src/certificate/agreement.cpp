@@ -115,19 +115,19 @@ NamedTensors updates_of(const TwinRun& run) {
 
 class Comparison {
  public:
-  Comparison(const TwinRun& run, const TwinRun& alone, const TwinRun* exact,
+  Comparison(const TwinRun& run, const TwinRun& alone, const TwinRun* other,
              const Tolerance& tolerance)
-      : run_(run), alone_(alone), exact_(exact), tolerance_(tolerance) {}
+      : run_(run), alone_(alone), other_(other), tolerance_(tolerance) {}
 
   std::vector<Compared> result() {
     require_invariant(run_.steps.size() == alone_.steps.size(), "two runs of as many steps");
     for (int step = 0; step < num_steps(); ++step) compare_step(step);
-    compare_tensors("gradient", run_.gradients, alone_.gradients,
-                    exact_ != nullptr ? exact_->gradients : NamedTensors{}, tolerance_.relative,
-                    {});
+    compare_tensors(kGradient, run_.gradients, alone_.gradients,
+                    other_ != nullptr ? other_->gradients : NamedTensors{},
+                    std::min(tolerance_.relative, tolerance_.most), {});
     if (moves())
       compare_tensors("update", updates_of(run_), updates_of(alone_),
-                      exact_ != nullptr ? updates_of(*exact_) : NamedTensors{},
+                      other_ != nullptr ? updates_of(*other_) : NamedTensors{},
                       tolerance_.grown(tolerance_.relative, num_steps()), alone_.end);
     return std::move(compared_);
   }
@@ -155,9 +155,9 @@ class Comparison {
   void compare_number(const char* what, int step, double TwinStep::*figure, double tolerance) {
     const double expected = alone_.steps[at(step)].*figure;
     double amplified = 0;
-    if (exact_ != nullptr)
+    if (other_ != nullptr)
       amplified = allowed_by(
-          compared_number(what, step, expected, exact_->steps[at(step)].*figure, 0).difference);
+          compared_number(what, step, expected, other_->steps[at(step)].*figure, 0).difference);
     compared_.push_back(compared_number(what, step, run_.steps[at(step)].*figure, expected,
                                         std::max(tolerance, amplified)));
   }
@@ -186,17 +186,17 @@ class Comparison {
     return std::max(least, norm_of(weight->second.values) / std::sqrt(columns));
   }
 
-  /// What rounding alone does to each tensor: one rank's difference from fp32. That of few numbers
-  /// may happen to be small, so theirs is at least the largest of all others.
+  /// What rounding alone does to each tensor: one rank's difference from the other precision. That
+  /// of few numbers may happen to be small, so theirs is at least the largest of all others.
   std::map<std::string, double> rounding_of(const NamedTensors& alone,
-                                            const NamedTensors& exact) const {
+                                            const NamedTensors& other) const {
     std::map<std::string, double> rounding;
-    if (exact.empty()) return rounding;
+    if (other.empty()) return rounding;
     double of_many = 0;
     const double global = global_norm(alone);
     for (const auto& [name, tensor] : alone) {
       const double difference =
-          compared_tensor("", name, tensor, exact.at(name), least_norm(name, alone, global), 0, 0)
+          compared_tensor("", name, tensor, other.at(name), least_norm(name, alone, global), 0, 0)
               .difference;
       rounding[name] = difference;
       if (!is_few(tensor) && difference < limits::kMagnitude)
@@ -207,13 +207,13 @@ class Comparison {
     return rounding;
   }
 
-  /// @param exact    of one rank in fp32, or none
+  /// @param other    of one rank in the other precision, or none
   /// @param weights  that the tensors were subtracted from, each step rounded to fp32; or none
-  void compare_tensors(const char* what, const NamedTensors& own, const NamedTensors& expected,
-                       const NamedTensors& exact, double tolerance, const NamedTensors& weights) {
+  void compare_tensors(std::string_view what, const NamedTensors& own, const NamedTensors& expected,
+                       const NamedTensors& other, double tolerance, const NamedTensors& weights) {
     const double roundoff =
         2 * std::sqrt(2.0 * num_steps()) * kRoundingError * unit_roundoff(DType::F32);
-    const std::map<std::string, double> rounding = rounding_of(expected, exact);
+    const std::map<std::string, double> rounding = rounding_of(expected, other);
     const double global = global_norm(expected);
     for (const auto& [name, tensor] : expected) {
       const auto weight = weights.find(name);
@@ -222,14 +222,14 @@ class Comparison {
           weight == weights.end() ? 0 : roundoff * norm_of(weight->second.values);
       const double allowed =
           rounded == rounding.end() ? tolerance : std::max(tolerance, allowed_by(rounded->second));
-      compared_.push_back(compared_tensor(what, name, own.at(name), tensor,
+      compared_.push_back(compared_tensor(std::string(what), name, own.at(name), tensor,
                                           least_norm(name, expected, global), allowed, allowance));
     }
   }
 
   const TwinRun& run_;
   const TwinRun& alone_;
-  const TwinRun* exact_;
+  const TwinRun* other_;
   const Tolerance& tolerance_;
   std::vector<Compared> compared_;
 };
@@ -242,8 +242,8 @@ double Compared::share() const {
 }
 
 std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance,
-                              const TwinRun* exact) {
-  return Comparison(run, alone, exact, tolerance).result();
+                              const TwinRun* other) {
+  return Comparison(run, alone, other, tolerance).result();
 }
 
 }  // namespace meshplan::program

@@ -52,9 +52,16 @@ struct TwinResultsFile {
   std::vector<TwinResultFile> twins;
 };
 
+/// Written for readers of the file alone.
+struct FurthestGradientFile {
+  int twin = 1;
+  Compared compared;
+};
+
 struct CertificateFile {
   Certificate certificate;
   std::string verdict;
+  std::optional<FurthestGradientFile> furthest_gradient;
   std::vector<TwinResultFile> twins;
   std::vector<std::string> not_shown;
 };
@@ -64,6 +71,9 @@ void fields(Visitor& v, TwinResultFile& f) {
   TwinResult& r = f.result;
   v.required("agrees", f.agrees, "every figure is within its tolerance");
   v.required("techniques", r.techniques, "that the twin shares with the plan");
+  v.optional("device", r.device, "that the twin computed on (its rank 0)");
+  v.optional("reference", r.reference, "that the one rank computed on");
+  v.optional("reference_precision", r.reference_precision, "that the one rank computed in");
   v.required("ranks", r.ranks, "of the twin", between(1, limits::kRanks));
   v.required("steps", r.steps, "optimizer steps", at_least(1));
   v.required("seeds", r.seeds, "of initial weights and tokens; the last one's figures follow");
@@ -78,9 +88,15 @@ void fields(Visitor& v, TwinResultsFile& f) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, FurthestGradientFile& f) {
+  v.required("twin", f.twin, "its number, from 1", at_least(1));
+  fields(v, f.compared);
+}
+
+template <class Visitor>
 void fields(Visitor& v, CertificateFile& f) {
   Certificate& c = f.certificate;
-  v.required("schema_version", c.schema_version, "version of this format", between(1, 2));
+  v.required("schema_version", c.schema_version, "version of this format", between(1, 3));
   v.required("verdict", f.verdict, "agrees or differs");
   v.required("meshplan_version", c.version, "that ran the twins");
   v.required("plan_hash", c.plan_hash, "of the plan as meshplan writes it");
@@ -89,12 +105,19 @@ void fields(Visitor& v, CertificateFile& f) {
   v.required("failure", c.failure, "why a twin did not run to its end; empty = all did");
   v.required("uncovered", c.uncovered, "techniques and pairs of the plan that no twin has");
   v.optional("programs", c.programs, "what is proven of the plan's own programs");
+  v.optional("furthest_gradient", f.furthest_gradient,
+             "the gradient that lies furthest into its tolerance");
   v.required("not_shown", f.not_shown, "what no twin shows");
   v.required("twins", f.twins, "");
 }
 
 TwinResultFile to_file(const TwinResult& result) {
   return {.result = result, .plan = {Json::parse(to_json(result.plan))}, .agrees = result.agrees()};
+}
+
+std::optional<FurthestGradientFile> to_file(const FurthestGradient& most) {
+  if (most.compared == nullptr) return std::nullopt;
+  return FurthestGradientFile{.twin = static_cast<int>(most.twin) + 1, .compared = *most.compared};
 }
 
 std::vector<TwinResultFile> to_files(const std::vector<TwinResult>& results) {
@@ -128,11 +151,29 @@ const Compared* furthest(const std::vector<Compared>& compared) {
   return found == compared.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> not_shown() {
+FurthestGradient furthest_gradient(const std::vector<TwinResult>& twins) {
+  FurthestGradient most;
+  for (std::size_t i = 0; i < twins.size(); ++i)
+    for (const Compared& compared : twins[i].compared)
+      if (compared.what == kGradient &&
+          (most.compared == nullptr || compared.share() > most.compared->share()))
+        most = {i, &compared};
+  return most;
+}
+
+bool compares_devices(const std::vector<TwinResult>& twins) {
+  return std::ranges::any_of(twins,
+                             [](const TwinResult& twin) { return twin.device != twin.reference; });
+}
+
+std::vector<std::string> not_shown(const std::vector<TwinResult>& twins) {
   return {
       "numbers at the plan's own sizes and degrees: a twin has few ranks and small layers; of the "
       "plan itself it is proven what its programs read, not computed",
-      "kernels and communication of GPUs: twins run on processor cores",
+      compares_devices(twins)
+          ? "kernels that only larger shapes choose; of what NCCL sends between GPUs each message: "
+            "losses, tensors and copies tell what arrived"
+          : "kernels and communication of GPUs: twins run on processor cores",
       "time and memory: `meshplan simulate` predicts and `meshplan run` measures them",
       "the model itself: whether what all layouts agree on is the right network is for "
       "comparisons with other software"};
@@ -153,8 +194,9 @@ std::vector<TwinResult> parse_twin_results(std::string_view text, const std::str
 std::string to_json(const Certificate& certificate) {
   const CertificateFile file{.certificate = certificate,
                              .verdict = certificate.agrees() ? "agrees" : "differs",
+                             .furthest_gradient = to_file(furthest_gradient(certificate.twins)),
                              .twins = to_files(certificate.twins),
-                             .not_shown = not_shown()};
+                             .not_shown = not_shown(certificate.twins)};
   return write_json(file).dump(2) + "\n";
 }
 

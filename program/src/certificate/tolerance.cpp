@@ -89,10 +89,13 @@ Tolerance exact_tolerance(const Plan& twin) {
           .loss = relative,
           .floor = kFloorInExact,
           .growth = kGrowth,
+          .most = kMostInExact,
           .derivation = fmt::format(
               "fp32: {:g} sqrt(N n) {:g} u = {:.2g}, with u = 2^-24, N = {:g} tensors that the two "
-              "runs round between the loss and the first layer, sums of at most n = {:g} numbers",
-              kMargin, kRoundingError, relative, tensors, length)};
+              "runs round between the loss and the first layer, sums of at most n = {:g} numbers{}",
+              kMargin, kRoundingError, relative, tensors, length,
+              relative > kMostInExact ? fmt::format("; of a gradient at most {:g}", kMostInExact)
+                                      : "")};
 }
 
 }  // namespace

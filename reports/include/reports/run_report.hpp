@@ -43,6 +43,8 @@ struct RunSummary {
   program::Trace trace;
   std::optional<program::StepTiming> timing;  // mean over steps
   std::optional<program::ExpertReport> experts = std::nullopt;
+  /// Of each step, before clipping; none = the step was skipped.
+  std::vector<std::optional<double>> gradient_norms = {};
   double arena_bytes = 0;  // of the rank that holds most
   double resident_after_first_step = 0;
   double resident_at_end = 0;

@@ -7,6 +7,25 @@
 #include <optional>
 
 namespace meshplan::runtime {
+namespace {
+
+/// What the one rank beside a twin trains.
+struct ReferencePlans {
+  program::Plan plan;
+  /// The same in another precision, to know what rounding alone does; none in fp32.
+  std::optional<program::Plan> other;
+};
+
+/// @param in_fp32  `plan` is in fp32 and `other` in the twin's precision, not the other way round
+ReferencePlans reference_plans(const program::Plan& twin, bool in_fp32) {
+  ReferencePlans plans{.plan = program::one_rank_plan(twin)};
+  if (twin.workload.precision == DType::F32) return plans;
+  plans.other = plans.plan;
+  set_precision((in_fp32 ? plans.plan : *plans.other).workload, program::Precision::F32);
+  return plans;
+}
+
+}  // namespace
 
 Communicator* TwinGroups::first_ranks(int count) {
   if (count == world_.size()) return &world_;
@@ -27,26 +46,29 @@ program::TwinResult certify_twin(const program::Twin& twin, std::uint64_t seed, 
       .num_steps = exact ? 2 : 1,  // the second one reads what the first one wrote
       .seed = seed,
       .status = job.status,
+      .trained_only = !exact,
       .compressed = plan.compression.kind != program::CompressionKind::None};
-  program::TwinResult result{.plan = plan,
-                             .techniques = twin.techniques,
-                             .ranks = plan.parallel.world_size(),
-                             .steps = options.num_steps,
-                             .seeds = {seed},
-                             .tolerance = program::tolerance_of(plan)};
+  const bool same_kernels = &job.device.backend() == &job.reference;
+  const ReferencePlans reference = reference_plans(plan, /*in_fp32=*/!same_kernels);
+  program::TwinResult result{
+      .plan = plan,
+      .techniques = twin.techniques,
+      .device = job.device_name.empty() ? job.device.backend().name() : job.device_name,
+      .reference = job.reference.name(),
+      .reference_precision = std::string(program::precision_name(reference.plan.workload)),
+      .ranks = plan.parallel.world_size(),
+      .steps = options.num_steps,
+      .seeds = {seed},
+      .tolerance = program::tolerance_of(plan)};
   program::TwinRun run;
   if (Communicator* own = groups.first_ranks(result.ranks))
-    run = run_twin(plan, options, *own, job.backend, mutate);
+    run = run_twin(plan, options, *own, job.device, mutate);
   if (Communicator* alone = groups.first_ranks(1)) {
-    program::Plan one_rank = program::one_rank_plan(plan);
-    const program::TwinRun expected = run_twin(one_rank, options, *alone, job.backend);
-    std::optional<program::TwinRun> in_fp32;
-    if (!exact) {
-      set_precision(one_rank.workload, program::Precision::F32);
-      in_fp32 = run_twin(one_rank, options, *alone, job.backend);
-    }
-    result.compared =
-        program::compare(run, expected, result.tolerance, in_fp32 ? &*in_fp32 : nullptr);
+    HostDevice processor(job.reference);
+    const program::TwinRun expected = run_twin(reference.plan, options, *alone, processor);
+    std::optional<program::TwinRun> other;
+    if (reference.other) other = run_twin(*reference.other, options, *alone, processor);
+    result.compared = program::compare(run, expected, result.tolerance, other ? &*other : nullptr);
     std::ranges::move(program::exact_figures(run.exact), std::back_inserter(result.compared));
   }
   job.world.barrier().wait();

@@ -49,8 +49,7 @@ program::Program lowered(const program::Plan& plan, int rank, const Mutation& mu
 }  // namespace
 
 program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& options,
-                          Communicator& world, kernels::Backend& backend, const Mutation& mutate) {
-  HostDevice device(backend);
+                          Communicator& world, Device& device, const Mutation& mutate) {
   const auto ledger = std::make_shared<Ledger>();
   const auto witnessed = make_witnessed_world(world, ledger);
   const bool alone = world.size() == 1;
@@ -84,6 +83,9 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
     add(run.gradients, gather_lost(trainer, world));  // kept without the loss scale
   if (options.compressed) divide(run.gradients, options.num_steps);
   if (!options.compressed) run.end = gather_whole(trainer, master_region(plan), world);
+  if (options.trained_only)
+    for (NamedTensors* weights : {&run.start, &run.end})
+      std::erase_if(*weights, [&](const auto& one) { return !run.gradients.contains(one.first); });
   if (copies) {
     program::add_checks(run.exact, copies->result(name_of_step(options.num_steps - 1)));
     run.exact = all_checks(run.exact, world);

@@ -150,6 +150,7 @@ class Training {
       if (evaluates_after(step)) report.evaluation_loss = evaluation_loss(step);
       result.trace.step_times_s.push_back(report.seconds);
       result.trace.losses.push_back(report.loss);
+      result.gradient_norms.push_back(report.gradient_norm);
       result.last_step = report.step;
       on_step(report);
       result.stopped = checkpoints_.after_step(step + 1, report.loss, loss_scale_state());

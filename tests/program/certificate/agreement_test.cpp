@@ -219,6 +219,10 @@ TEST_CASE("a certificate says what it is of and what it found", "[certificate]")
   CHECK(written.at("twins").at(0).at("plan").at("parallel").at("tp") == 2);
   CHECK(written.at("twins").at(0).at("compared").size() == 16);
   CHECK(!written.at("not_shown").empty());
+  CHECK(written.at("furthest_gradient").at("twin") == 1);
+  CHECK(written.at("furthest_gradient").at("name") == "a");
+  CHECK(written.at("not_shown").at(1) ==
+        "kernels and communication of GPUs: twins run on processor cores");
   Plan other = plan;
   other.micro_batch_size = 2;
   CHECK(plan_hash(other) != plan_hash(plan));
@@ -232,6 +236,15 @@ TEST_CASE("a certificate says what it is of and what it found", "[certificate]")
   certificate.programs->errors.clear();
   CHECK(certificate.agrees());
 
+  certificate.twins.front().device = "NVIDIA H100 (GPU 0)";
+  certificate.twins.front().reference = "cpu avx2";
+  certificate.twins.front().reference_precision = "fp32";
+  written = Json::parse(to_json(certificate));
+  CHECK_THAT(written.at("not_shown").at(1).get<std::string>(), Catch::Contains("NCCL"));
+  const TwinResult read = parse_certificate(to_json(certificate), "certificate").twins.front();
+  CHECK(read.device == "NVIDIA H100 (GPU 0)");
+  CHECK(read.reference == "cpu avx2");
+  CHECK(read.reference_precision == "fp32");
   certificate.twins.front().compared.front().difference = 1;
   CHECK(Json::parse(to_json(certificate)).at("verdict") == "differs");
   CHECK(furthest(certificate.twins.front().compared)->what == "loss");
@@ -280,6 +293,10 @@ TEST_CASE("a longer sum, more layers and a coarser format have a larger toleranc
   deeper.model.num_layers *= 4;
   CHECK(tolerance_of(deeper).relative > 1.9 * base);  // the embedding and the head stay two
   CHECK(tolerance_of(deeper).relative < 2 * base);
+  for (const Compared& one : compare(some_run(), some_run(), tolerance_of(deeper)))
+    if (one.what == kGradient) CHECK(one.tolerance == 1e-5);  // whatever the formula allows
+  for (const Compared& one : compare(some_run(), some_run(), tolerance_of(plan)))
+    if (one.what == kGradient) CHECK(one.tolerance == std::min(base, 1e-5));
   plan.workload.precision = DType::BF16;
   CHECK(tolerance_of(plan).relative > 100 * base);
   CHECK_THAT(tolerance_of(plan).derivation, Catch::Contains("bf16"));

@@ -32,7 +32,7 @@ struct BugJob : ParityJob {
 
   bool agrees(const program::Twin& twin, const Mutation& mutate) {
     const program::TwinResult result =
-        runtime::certify_twin(twin, kSeed, {*world, *backend}, groups_, mutate);
+        runtime::certify_twin(twin, kSeed, {*world, device, *backend}, groups_, mutate);
     std::int32_t agrees = result.agrees() ? 1 : 0;
     world->broadcast({&agrees, 1, DType::I32}, 0).wait();
     return agrees != 0;
@@ -53,7 +53,7 @@ struct BugJob : ParityJob {
       if (std::ranges::find(twin.techniques, bug.technique) == twin.techniques.end()) continue;
       ran = true;
       const program::TwinResult result =
-          runtime::certify_twin(twin, kSeed, {*world, *backend}, groups_, mutate);
+          runtime::certify_twin(twin, kSeed, {*world, device, *backend}, groups_, mutate);
       std::int32_t differs = result.agrees() ? 0 : 1;
       world->broadcast({&differs, 1, DType::I32}, 0).wait();
       if (differs == 0) continue;

@@ -159,7 +159,7 @@ struct MessageJob : ParityJob {
   /// @param fault  on this rank
   program::TwinResult certify(const program::Twin& twin, const std::optional<Fault>& fault) {
     state.restart(fault);
-    return runtime::certify_twin(twin, kSeed, {*faulty_world, *backend}, groups);
+    return runtime::certify_twin(twin, kSeed, {*faulty_world, device, *backend}, groups);
   }
 
   /// The same on all ranks.

@@ -112,9 +112,15 @@ struct Tally {
   }
 };
 
+/// What the one rank computes in, as certify() decides by whose kernels it has.
+enum class OneRank { SamePrecision, InFp32 };
+
 void certify_random_plans(std::string_view what, program::TwinPrecision precision, int count,
-                          const std::vector<program::Precision>& precisions) {
+                          const std::vector<program::Precision>& precisions,
+                          OneRank one_rank = OneRank::SamePrecision) {
   ParityJob job{.steps = 0};
+  const auto other = kernels::make_cpu_backend(1);
+  runtime::HostDevice device(one_rank == OneRank::InFp32 ? *other : *job.backend);
   testing::Random random(seed());
   const bool leads = job.world->rank() == 0;
   Tally tally;
@@ -122,7 +128,7 @@ void certify_random_plans(std::string_view what, program::TwinPrecision precisio
     const Plan plan = sim::random_training_plan(random, precisions);
     const program::TwinSet set = program::twins_of(plan, precision);
     const std::vector<program::TwinResult> results =
-        runtime::certify(set.twins, {*job.world, *job.backend}, [](std::size_t) {});
+        runtime::certify(set.twins, {*job.world, device, *job.backend}, [](std::size_t) {});
     if (!leads) continue;
     const double before = tally.furthest;
     const bool alarm = tally.add(plan, results);
@@ -147,6 +153,13 @@ TEST_CASE("random plans agree with one rank in their own precision", "[certify][
   certify_random_plans(
       "in their own precision", program::TwinPrecision::Own, plans_to_certify(),
       {program::Precision::BF16, program::Precision::F16, program::Precision::Fp8});
+}
+
+TEST_CASE("random plans in their own precision agree with one rank in fp32", "[certify][own]") {
+  certify_random_plans("in their own precision beside fp32", program::TwinPrecision::Own,
+                       plans_to_certify(),
+                       {program::Precision::BF16, program::Precision::F16, program::Precision::Fp8},
+                       OneRank::InFp32);
 }
 
 }  // namespace meshplan::test::certify_random

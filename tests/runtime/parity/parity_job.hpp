@@ -37,6 +37,7 @@ struct ParityJob {
   int steps;
   std::unique_ptr<runtime::Communicator> world = runtime::make_host_world(mpi_session(), {});
   std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
+  runtime::HostDevice device{*backend};
 
   /// As many as the plan needs; null on the others. All ranks of the job call it.
   std::unique_ptr<runtime::Communicator> first_ranks(const Plan& plan) {

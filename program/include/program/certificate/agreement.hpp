@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "program/certificate/tolerance.hpp"
 #include "program/certificate/twin_run.hpp"
 
 namespace meshplan::program {
+
+constexpr std::string_view kGradient = "gradient";  // Compared::what of a parameter's
 
 /// A number, or all of a tensor, beside what one rank has.
 struct Compared {
@@ -28,8 +31,11 @@ struct Compared {
 
 /// Losses, gradient norms, router losses and choices of every step; every gradient of the first;
 /// what the steps moved every weight by. Norms, later losses and updates only where weights move.
-/// @param exact  what one rank makes in fp32, if `alone` rounds more; may be null
+/// @param alone  what one rank makes
+/// @param other  the same in another precision, one of the two being fp32: what lies between them
+/// is
+///   what rounding alone does; may be null
 std::vector<Compared> compare(const TwinRun& run, const TwinRun& alone, const Tolerance& tolerance,
-                              const TwinRun* exact = nullptr);
+                              const TwinRun* other = nullptr);
 
 }  // namespace meshplan::program

@@ -17,6 +17,9 @@ namespace meshplan::program {
 struct TwinResult {
   Plan plan;
   std::vector<std::string> techniques;
+  std::string device;               // that the twin's rank 0 computed on; absent in older files
+  std::string reference;            // that the one rank computed on
+  std::string reference_precision;  // and in
   int ranks = 0;
   int steps = 0;
   /// Of the initial weights and the tokens. A router that chooses is discontinuous: rounding may
@@ -28,7 +31,7 @@ struct TwinResult {
 };
 
 struct Certificate {
-  int schema_version = 2;      // 1 had no messages and copies
+  int schema_version = 3;      // 1 had no messages and copies, 2 no devices
   std::string version;         // of meshplan
   std::string plan_hash;       // of the plan as meshplan writes it
   std::string plan_precision;  // that it trains in
@@ -43,8 +46,18 @@ struct Certificate {
 /// The figure that lies furthest into its tolerance; null without any.
 const Compared* furthest(const std::vector<Compared>& compared);
 
-/// What a twin cannot show, whatever its figures say: a sentence each.
-std::vector<std::string> not_shown();
+/// The gradient that lies furthest into its tolerance, and its twin; null without any.
+struct FurthestGradient {
+  std::size_t twin = 0;
+  const Compared* compared = nullptr;
+};
+FurthestGradient furthest_gradient(const std::vector<TwinResult>& twins);
+
+/// Did the twins run on another device than what they are compared with?
+bool compares_devices(const std::vector<TwinResult>& twins);
+
+/// What these twins cannot show, whatever their figures say: a sentence each.
+std::vector<std::string> not_shown(const std::vector<TwinResult>& twins);
 
 /// The hash by which a certificate names a plan.
 std::string plan_hash(const Plan& plan);

@@ -35,12 +35,18 @@ double half_tolerance(const Plan& plan);
 /// relative error of its terms.
 double float8_tolerance(const Plan& plan);
 
+/// No gradient in fp32 may differ by more from one rank's, whatever tolerance_of() derives, which
+/// is more where N n > 44,000 (170 tensors, sums of 256 numbers): five digits of a gradient are
+/// kept.
+constexpr double kMostInExact = 1e-5;
+
 /// What a twin is held to.
 struct Tolerance {
   double relative = 0;  // of a gradient of the first step
   double loss = 0;      // of its loss, a mean: its terms\' errors cancel
   double floor = 0;     // part of the global norm below which a tensor is what cancellation left
   double growth = 1;    // factor for each step after the first
+  double most = 1;      // of a gradient in any case: kMostInExact in fp32
   /// Of what rounding alone does to a figure of this model: of one rank in this precision beside
   /// one in fp32. 0 = not known.
   double of_rounding = 0;
@@ -58,6 +64,8 @@ struct Tolerance {
 /// norms of few numbers in heads, soft caps, norms behind the parts), 2 sqrt(2) times what one rank
 /// in this precision differs from one in fp32: two runs that round independently differ by sqrt(2)
 /// times that. At most 0.7, which a gradient without the part of one of two replicas differs by.
+/// The same holds where the one rank is in fp32 and rounds nothing: kernels of another device may
+/// round more on the way, as those of attention do their probabilities.
 Tolerance tolerance_of(const Plan& twin);
 
 }  // namespace meshplan::program
