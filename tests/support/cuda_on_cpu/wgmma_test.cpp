@@ -267,6 +267,17 @@ TEST_CASE("copies reach wgmma only when they have been waited for and shown",
   CHECK_THROWS_WITH(run(false), Contains("what thread 5 has copied"));
 }
 
+TEST_CASE("a copy to what a product reads is a fault", "[cuda_on_cpu][wgmma]") {
+  alignas(16) static const std::uint16_t source[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  CHECK_THROWS_WITH(one_product(kFence,
+                                [](float*, std::byte* shared) {
+                                  for (std::size_t to = 0; to < kBytesOfA; to += 16)
+                                    copy_async(shared + to, source, 16);
+                                  wgmma_wait(0);
+                                }),
+                    Contains("operands in shared memory changed"));
+}
+
 TEST_CASE("groups of copies are done in order, zeros for what has no source", "[cuda_on_cpu]") {
   alignas(16) static const std::uint16_t source[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<std::vector<std::uint16_t>> seen;

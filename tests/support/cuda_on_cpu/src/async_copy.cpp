@@ -13,6 +13,8 @@ namespace cuda_on_cpu {
 
 namespace {
 
+constexpr int kPoison = 0xff;
+
 struct Copy {
   void* to;
   const void* from;
@@ -58,6 +60,7 @@ void copy_async(void* shared, const void* global, std::size_t bytes, std::size_t
     throw Fault(fmt::format("an asynchronous copy of {} bytes that are not aligned to it", bytes));
   if (source_bytes > bytes)
     throw Fault(fmt::format("an asynchronous copy of {} bytes from {}", bytes, source_bytes));
+  std::memset(shared, kPoison, bytes);
   pending().open.push_back({shared, global, bytes, source_bytes});
 }
 
