@@ -29,7 +29,7 @@ configure() {
 pack_programs() {
   local file
   for file in cli/meshplan{,-cuda} tests/{test_kernels_cuda,test_cuda_libraries,cuda_mpi_test} \
-              bench/cuda/cuda_{attention,gemm,memory}_bench; do
+              bench/cuda/cuda_{attention,gemm,grouped_gemm,memory}_bench; do
     if [ ! -x "$programs/$file" ]; then
       echo "not there: $file"
       continue

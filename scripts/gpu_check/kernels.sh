@@ -4,7 +4,7 @@ stage_kernels() {
   step libraries 60 "$programs/tests/test_cuda_libraries"
   step kernel_tests 200 "$programs/tests/test_kernels_cuda"
   local bench
-  for bench in attention gemm memory; do
+  for bench in attention gemm grouped_gemm memory; do
     step "${bench}_bench" 90 "$programs/bench/cuda/cuda_${bench}_bench"
   done
 }

@@ -64,7 +64,7 @@ awk -v e="$error" 'BEGIN {printf "{\"tokens_per_s\": 1234.5, \"losses\": [%.9f, 
 SH
 printf '#!/bin/sh\necho "%s $*"\n' passed >programs/tests/test_kernels_cuda
 chmod +x fake/* programs/cli/meshplan programs/tests/test_kernels_cuda
-for program in tests/test_cuda_libraries tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,memory}_bench; do
+for program in tests/test_cuda_libraries tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,grouped_gemm,memory}_bench; do
   cp programs/tests/test_kernels_cuda "programs/$program"
 done
 mkdir -p build_stage/build && cp -r programs build_stage/build/programs
@@ -104,7 +104,7 @@ row build load passed
 row smoke graphs_and_none passed
 has smoke no_graphs.run.json
 grep -q "GPU	1 x Pretend GPU, 80000 MiB, 580.0" out/smoke/machine.tsv || fail "the GPU is not described"
-for step in libraries kernel_tests attention_bench gemm_bench memory_bench; do row kernels $step passed; done
+for step in libraries kernel_tests attention_bench gemm_bench grouped_gemm_bench memory_bench; do row kernels $step passed; done
 # just within the bounds of parity
 for step in losses_tiny-llama losses_tiny-gpt2_bf16 twenty_times cudnn_and_own_attention tp2_by_mpi pp2_by_mpi \
   dp2_by_shared_nccl sanitizer_memcheck; do
