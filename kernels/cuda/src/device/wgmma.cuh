@@ -148,8 +148,9 @@ __device__ void wgmma(WgmmaSums& c, std::uint64_t a, std::uint64_t b) {
 #endif
 }
 
-/// Keeps the compiler from moving its reads of `c` before the wait that stands above.
-__device__ inline void wgmma_sums_arrived([[maybe_unused]] WgmmaSums& c) {
+/// Keeps the compiler from moving what it does with `c` across this place: its zeros come before
+/// the fence that follows, its reads after the wait that stands above.
+__device__ inline void settle_wgmma_sums([[maybe_unused]] WgmmaSums& c) {
 #if defined(__CUDACC__)
   asm volatile("" : MESHPLAN_SUMS::"memory");
 #endif

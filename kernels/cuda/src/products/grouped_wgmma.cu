@@ -44,7 +44,10 @@ constexpr Major kMajorOfA = product == Product::ColumnsByColumns ? Major::Rows :
 template <Product product>
 constexpr Major kMajorOfB = product == Product::RowsByRows ? Major::Depth : Major::Rows;
 
-constexpr int kNextRows = kTileDepth * kSwizzleLine;  // bytes, Major::Rows: a line for each depth
+/// Bytes to the next 64 rows: a line for each of the tile's depth. By depth the ISA takes one unit
+/// for granted, whatever is given.
+template <Major major>
+constexpr unsigned kNextRows = major == Major::Rows ? kTileDepth* kSwizzleLine : 16;
 
 /// Bytes from an operand's element (0, k) to (0, k + kWgmmaDepth).
 template <Major major>
@@ -52,7 +55,7 @@ constexpr unsigned kDepthStep = major == Major::Depth ? kWgmmaDepth * 2 : kWgmma
 
 /// Bytes from an operand's element (0, 0) to (kWgmmaRows, 0).
 constexpr unsigned kRowsStep = kWgmmaRows * kSwizzleLine;
-static_assert(kRowsStep == kNextRows, "whichever dimension lines follow");
+static_assert(kRowsStep == kNextRows<Major::Rows>, "whichever dimension lines follow");
 
 /// Of a row-major matrix's rows or columns: where a tile begins, and where they end.
 struct Part {
@@ -139,8 +142,8 @@ __device__ void multiply_stage(WgmmaSums& c, const std::byte* stage) {
   wgmma_fence();
 #pragma unroll
   for (unsigned step = 0; step < kTileDepth / kWgmmaDepth; ++step)
-    wgmma<T, kA, kB>(c, wgmma_operand(a + step * kDepthStep<kA>, kNextRows),
-                     wgmma_operand(b + step * kDepthStep<kB>, kNextRows));
+    wgmma<T, kA, kB>(c, wgmma_operand(a + step * kDepthStep<kA>, kNextRows<kA>),
+                     wgmma_operand(b + step * kDepthStep<kB>, kNextRows<kB>));
   wgmma_commit();
 }
 
@@ -157,6 +160,7 @@ __device__ void multiply_groups(const GroupedProduct& op) {
   for (; !walk.ended(); walk.move(gridDim.x)) {
     const GroupedTile at = walk.tile();
     WgmmaSums c = {};
+    settle_wgmma_sums(c);
     for (std::int64_t k = at.begin; k < at.end; k += kTileDepth, ++step) {
       wait_for_copies_but<kAhead - 1>();  // this step's have arrived
       show_to_wgmma();
@@ -166,7 +170,7 @@ __device__ void multiply_groups(const GroupedProduct& op) {
       loader.load(stages.of(step + kAhead));
     }
     wgmma_wait<0>();
-    wgmma_sums_arrived(c);
+    settle_wgmma_sums(c);
     finish_tile<product, T, kTileColumns>(op, at, warp * 16, c, true);
   }
 }
