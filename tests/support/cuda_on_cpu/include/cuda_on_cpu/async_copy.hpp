@@ -1,5 +1,5 @@
-// cp.async: nothing is copied before the thread waits, so that a forgotten wait shows. What was there
-// is gone (NaN) when the copy is asked for, so that it shows who still reads it.
+// cp.async: nothing is copied before the thread waits, so that a forgotten wait shows. What was
+// there is gone (NaN) when the copy is asked for, so that it shows who still reads it.
 #pragma once
 
 #include <cstddef>
