@@ -27,7 +27,7 @@ for package in "${packages[@]}"; do
       [ -f "$file" ] || continue
       # Parts of the packages that nothing here is linked with.
       case ${file##*/} in libicuio.* | libicutest.* | libicutu.* | libmpichcxx.* | libmpichfort.* | *.mod) continue ;; esac
-      case $file in *.a) [[ ${file##*/} =~ ^lib(benchmark|Catch2) ]] || continue ;; esac
+      case $file in *.a) [[ ${file##*/} =~ ^lib(benchmark|Catch2|pugixml) ]] || continue ;; esac
       mkdir -p "$dest$(dirname "$file")"
       case $file in
         *.so*) # once, under the name that CMake's files know; the others are links to it

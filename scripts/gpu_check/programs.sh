@@ -21,7 +21,7 @@ load_programs() {
 # start_programs: up to "no GPU"
 start_programs() {
   local file said code
-  for file in tests/{test_kernels_cuda,cuda_mpi_test} bench/cuda/cuda_{attention,gemm,memory}_bench; do
+  for file in tests/{test_kernels_cuda,cuda_mpi_test} bench/cuda/cuda_{attention,gemm,grouped_gemm,memory}_bench; do
     code=0
     said=$("$programs/$file" 2>&1) || code=$?
     [ $code -eq 77 ] && grep -q "no GPU" <<<"$said" || { echo "$file: exit code $code: $said"; return 1; }

@@ -10,7 +10,7 @@ import tarfile
 
 ORDER = ["build", "quick", "rest", "second"]
 # Logs that a page shows in full: what they print is the result.
-SHOWN = ["attention_check", "families", "bf16_beside_torch", "gemm_bench", "memory_bench", "slowest_kernels", "plan", "trial",
+SHOWN = ["attention_check", "families", "bf16_beside_torch", "gemm_bench", "grouped_gemm_bench", "memory_bench", "slowest_kernels", "plan", "trial",
          "compare"]
 
 

@@ -14,7 +14,7 @@ run_second() {
   anywhere torch_eager 40 theirs eager $(models_of_torch)
   on_gpu torch_compile 120 theirs compile $(models_timed)
   group benches 40
-  for model in gemm memory; do on_gpu "${model}_bench" 30 bench $model; done
+  for model in gemm grouped_gemm memory; do on_gpu "${model}_bench" 30 bench $model; done
   group profile 60
   on_gpu slowest_kernels 60 slowest_kernels llama3.2-1b
   group others 40

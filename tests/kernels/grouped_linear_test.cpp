@@ -1,5 +1,7 @@
 #include "kernels/products/grouped_linear.hpp"
 
+#include <array>
+
 #include "kernels/support.hpp"
 #include "reference/linear.hpp"
 
@@ -11,8 +13,14 @@ namespace {
 const std::vector<std::int32_t> kOffsets = {0, 1, 1, 300, 337};
 constexpr std::int64_t kGroups = 4;
 constexpr std::int64_t kRows = 340;
-constexpr std::int64_t kIn = 19;
-constexpr std::int64_t kOut = 33;
+
+struct Sizes {
+  std::int64_t in, out;
+  std::int64_t padding;  // numbers between rows
+};
+/// Odd ones, and whole packs of 16 bytes, which GPUs multiply in larger tiles: more than one, the
+/// last ones not full, in every dimension.
+constexpr std::array kSizes = {Sizes{19, 33, 3}, Sizes{136, 264, 8}};
 
 Matrix rows_of(const Matrix& x, std::int64_t begin, std::int64_t end) {
   Matrix result(end - begin, x.columns);
@@ -36,10 +44,11 @@ Matrix unwritten(std::int64_t rows, std::int64_t columns) {
 
 struct GroupedCase {
   DType dtype;
-  Matrix x = random_in(dtype, kRows, kIn, 1);
-  Matrix weight = random_in(dtype, kGroups* kOut, kIn, 2);
-  Matrix bias = random_in(dtype, kGroups, kOut, 3);
-  Matrix dy = random_in(dtype, kRows, kOut, 4);
+  Sizes sizes;
+  Matrix x = random_in(dtype, kRows, sizes.in, 1);
+  Matrix weight = random_in(dtype, kGroups* sizes.out, sizes.in, 2);
+  Matrix bias = random_in(dtype, kGroups, sizes.out, 3);
+  Matrix dy = random_in(dtype, kRows, sizes.out, 4);
 
   /// `product(rows begin, rows end, group)` laid over the rows of all groups.
   template <class Product>
@@ -52,7 +61,7 @@ struct GroupedCase {
     return result;
   }
   Matrix weight_of(std::int64_t group) const {
-    return rows_of(weight, group * kOut, (group + 1) * kOut);
+    return rows_of(weight, group * sizes.out, (group + 1) * sizes.out);
   }
 };
 
@@ -62,12 +71,14 @@ void for_each_case(const Body& body) {
     for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       // CUDA multiplies groups by kernels of its own, which the emulator runs in every precision.
       if (is_cpu(backend) && !multiplies(backend, dtype)) continue;
-      INFO(name_of(dtype));
-      const DeviceVector<std::int32_t> offsets(backend, kOffsets);
-      // CUDA kernels read the offsets where the router wrote them
-      const bool on_device = backend.name().find("cuda") != std::string::npos;
-      body(backend, GroupedCase{dtype},
-           GroupOffsets{offsets.data(), on_device ? nullptr : kOffsets.data()});
+      for (const Sizes& sizes : kSizes) {
+        INFO(name_of(dtype) << ", " << sizes.in << " x " << sizes.out);
+        const DeviceVector<std::int32_t> offsets(backend, kOffsets);
+        // CUDA kernels read the offsets where the router wrote them
+        const bool on_device = backend.name().find("cuda") != std::string::npos;
+        body(backend, GroupedCase{dtype, sizes},
+             GroupOffsets{offsets.data(), on_device ? nullptr : kOffsets.data()});
+      }
     }
   });
 }
@@ -76,11 +87,11 @@ void for_each_case(const Body& body) {
 
 TEST_CASE("grouped linear forward multiplies each group by its own weight", "[kernels][grouped]") {
   for_each_case([](Backend& backend, const GroupedCase& c, GroupOffsets offsets) {
-    const DeviceMatrix x(backend, c.x, c.dtype, 3);
+    const DeviceMatrix x(backend, c.x, c.dtype, c.sizes.padding);
     const DeviceMatrix weight(backend, c.weight, c.dtype);
     const DeviceMatrix bias(backend, c.bias, c.dtype);
-    const DeviceMatrix y(backend, kRows, kOut, c.dtype, 5);
-    run(backend, GroupedLinearForward{.shape = {kGroups, kRows, kIn, kOut},
+    const DeviceMatrix y(backend, kRows, c.sizes.out, c.dtype, 2 * c.sizes.padding);
+    run(backend, GroupedLinearForward{.shape = {kGroups, kRows, c.sizes.in, c.sizes.out},
                                       .dtype = c.dtype,
                                       .offsets = offsets,
                                       .x = x.data(),
@@ -89,21 +100,22 @@ TEST_CASE("grouped linear forward multiplies each group by its own weight", "[ke
                                       .bias = bias.data(),
                                       .y = y.data(),
                                       .y_stride = y.stride()});
-    const auto expected =
-        GroupedCase::by_rows(kOut, [&](std::int64_t begin, std::int64_t end, std::int64_t group) {
+    const auto expected = GroupedCase::by_rows(
+        c.sizes.out, [&](std::int64_t begin, std::int64_t end, std::int64_t group) {
           return reference::linear(rows_of(c.x, begin, end), c.weight_of(group),
                                    rows_of(c.bias, group, group + 1));
         });
-    check_close(y.read(), expected, tolerance(c.dtype, kIn, kIn + 1));
+    check_close(y.read(), expected,
+                tolerance(c.dtype, c.sizes.in, static_cast<double>(c.sizes.in + 1)));
   });
 }
 
 TEST_CASE("grouped linear input gradient uses each group's own weight", "[kernels][grouped]") {
   for_each_case([](Backend& backend, const GroupedCase& c, GroupOffsets offsets) {
-    const DeviceMatrix dy(backend, c.dy, c.dtype, 3);
+    const DeviceMatrix dy(backend, c.dy, c.dtype, c.sizes.padding);
     const DeviceMatrix weight(backend, c.weight, c.dtype);
-    const DeviceMatrix dx(backend, kRows, kIn, c.dtype, 5);
-    run(backend, GroupedLinearInputGrad{.shape = {kGroups, kRows, kIn, kOut},
+    const DeviceMatrix dx(backend, kRows, c.sizes.in, c.dtype, 2 * c.sizes.padding);
+    run(backend, GroupedLinearInputGrad{.shape = {kGroups, kRows, c.sizes.in, c.sizes.out},
                                         .dtype = c.dtype,
                                         .offsets = offsets,
                                         .dy = dy.data(),
@@ -111,32 +123,33 @@ TEST_CASE("grouped linear input gradient uses each group's own weight", "[kernel
                                         .weight = weight.data(),
                                         .dx = dx.data(),
                                         .dx_stride = dx.stride()});
-    const auto expected =
-        GroupedCase::by_rows(kIn, [&](std::int64_t begin, std::int64_t end, std::int64_t group) {
+    const auto expected = GroupedCase::by_rows(
+        c.sizes.in, [&](std::int64_t begin, std::int64_t end, std::int64_t group) {
           return reference::linear_input_grad(rows_of(c.dy, begin, end), c.weight_of(group));
         });
-    check_close(dx.read(), expected, tolerance(c.dtype, kOut, kOut));
+    check_close(dx.read(), expected,
+                tolerance(c.dtype, c.sizes.out, static_cast<double>(c.sizes.out)));
   });
 }
 
 TEST_CASE("grouped linear weight gradient sums over the rows of its group alone",
           "[kernels][grouped]") {
   for_each_case([](Backend& backend, const GroupedCase& c, GroupOffsets offsets) {
-    const DeviceMatrix dy(backend, c.dy, c.dtype, 3);
-    const DeviceMatrix x(backend, c.x, c.dtype, 5);
-    const DeviceMatrix dweight(backend, kGroups * kOut, kIn);
-    const DeviceMatrix dbias(backend, kGroups, kOut);
-    Matrix expected(kGroups * kOut, kIn);
-    Matrix expected_bias(kGroups, kOut);
+    const DeviceMatrix dy(backend, c.dy, c.dtype, c.sizes.padding);
+    const DeviceMatrix x(backend, c.x, c.dtype, 2 * c.sizes.padding);
+    const DeviceMatrix dweight(backend, kGroups * c.sizes.out, c.sizes.in);
+    const DeviceMatrix dbias(backend, kGroups, c.sizes.out);
+    Matrix expected(kGroups * c.sizes.out, c.sizes.in);
+    Matrix expected_bias(kGroups, c.sizes.out);
     for (std::int64_t g = 0; g < kGroups; ++g) {
       const auto at = static_cast<std::size_t>(g);
       const Matrix group_dy = rows_of(c.dy, kOffsets[at], kOffsets[at + 1]);
       const Matrix group_x = rows_of(c.x, kOffsets[at], kOffsets[at + 1]);
-      put_rows(expected, g * kOut, reference::linear_weight_grad(group_dy, group_x));
+      put_rows(expected, g * c.sizes.out, reference::linear_weight_grad(group_dy, group_x));
       put_rows(expected_bias, g, reference::column_sums(group_dy));
     }
     for (const int runs : {1, 2}) {  // the second adds to the first
-      run(backend, GroupedLinearWeightGrad{.shape = {kGroups, kRows, kIn, kOut},
+      run(backend, GroupedLinearWeightGrad{.shape = {kGroups, kRows, c.sizes.in, c.sizes.out},
                                            .dtype = c.dtype,
                                            .offsets = offsets,
                                            .dy = dy.data(),
@@ -155,8 +168,8 @@ TEST_CASE("grouped linear weight gradient sums over the rows of its group alone"
       check_close(dbias.read(), times(expected_bias), bound);
     }
     // The bias alone, as where the weights are frozen.
-    const DeviceMatrix alone(backend, kGroups, kOut);
-    run(backend, GroupedLinearWeightGrad{.shape = {kGroups, kRows, 0, kOut},
+    const DeviceMatrix alone(backend, kGroups, c.sizes.out);
+    run(backend, GroupedLinearWeightGrad{.shape = {kGroups, kRows, 0, c.sizes.out},
                                          .dtype = c.dtype,
                                          .offsets = offsets,
                                          .dy = dy.data(),

@@ -113,7 +113,7 @@ esac
 SH
 printf '#!/usr/bin/env bash\nsource "$FAKES/stand_in"\necho "passed $*"\n' >programs/tests/test_kernels_cuda
 cp programs/cli/meshplan{,-cuda}
-for program in tests/test_cuda_libraries tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,memory}_bench; do
+for program in tests/test_cuda_libraries tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,grouped_gemm,memory}_bench; do
   cp programs/tests/test_kernels_cuda "programs/$program"
 done
 chmod +x fake/* programs/*/* programs/bench/cuda/*
@@ -217,7 +217,7 @@ mkdir bare && for program in bash awk cat chmod column cp cut date dirname du en
 done
 ln -s "$work/fake/mpiexec" bare/mpiexec
 expect 1 "load: exit code 1: tests/test_kernels_cuda: exit code 0: passed" env PATH="$work/bare" "$sheet" quick
-for program in tests/test_kernels_cuda tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,memory}_bench; do
+for program in tests/test_kernels_cuda tests/cuda_mpi_test bench/cuda/cuda_{attention,gemm,grouped_gemm,memory}_bench; do
   printf '#!/bin/sh\necho "skipped: no GPU"; exit 77\n' >"programs/$program"
 done
 printf '#!/bin/sh\necho "no GPU: there is none"; exit 2\n' >programs/cli/meshplan-cuda

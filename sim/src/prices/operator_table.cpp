@@ -56,17 +56,42 @@ ProductType product_type(const SignatureParts& parts, const Cluster& cluster) {
   return {peak_flop_per_s(cluster, parts.dtype), static_cast<double>(size_of(parts.dtype))};
 }
 
+double round_up(double value, double multiple) {
+  return std::ceil(value / multiple) * multiple;
+}
+
+/// Least seconds of our own kernels of grouped products in 16 bits, which no library's stand in
+/// for: what they compute, whole tiles, at the rate at which an SM's shared memory feeds the units,
+/// 128 bytes a clock (CUDA C++ programming guide, "Compute capabilities"). docs/cuda.md counts both
+/// tiles: tiles of 128 x 256 on Hopper move 128 KiB for 64 of the depth, others of 64 x 64 56 KiB.
+double grouped_kernel_seconds(const ProductShape& shape, const Cluster& cluster) {
+  struct Kernel {
+    double tile_m, tile_n, shared_kib;  // of a tile, for kDepth of the summed dimension
+  };
+  constexpr double kDepth = 64, kSharedBytesPerClock = 128;
+  const bool hopper = cluster.device.architecture == Architecture::Hopper;
+  const Kernel kernel = hopper ? Kernel{128, 256, 128} : Kernel{64, 64, 56};
+  const double tiles = round_up(shape.m, kernel.tile_m) / kernel.tile_m *
+                       round_up(shape.n, kernel.tile_n) / kernel.tile_n;
+  const double steps = shape.count * tiles * round_up(shape.k, kDepth) / kDepth;
+  const double clocks = kernel.shared_kib * kKib / kSharedBytesPerClock;
+  return steps * clocks / unit_clocks_per_s(cluster.device);
+}
+
 /// A product of weight gradients ends in fp32 sums: what it reads and writes of them waits for the
 /// last product of a tile.
 double formula_of_product(const SignatureParts& parts, double bytes, const Cluster& cluster) {
   const ProductShape shape = product_shape(parts);
   const auto [peak, element] = product_type(parts, cluster);
-  const bool sums = cluster.device.kind == DeviceKind::Gpu && parts.kind.ends_with("weight_grad");
-  if (!sums) return product_seconds(shape, peak, bytes, cluster);
+  const bool gpu = cluster.device.kind == DeviceKind::Gpu;
+  const bool own = gpu && starts_with(parts.kind, "grouped_linear.") && shape.type.has_value();
+  const double least = own ? grouped_kernel_seconds(shape, cluster) : 0;
+  const bool sums = gpu && parts.kind.ends_with("weight_grad");
+  if (!sums) return std::max(least, product_seconds(shape, peak, bytes, cluster));
   const double read = element * shape.count * (shape.m * shape.k + shape.k * shape.n);
   const double written =
       static_cast<double>(size_of(parts.dtype)) * shape.count * shape.m * shape.n;
-  return product_seconds(shape, peak, read + written, cluster) +
+  return std::max(least, product_seconds(shape, peak, read + written, cluster)) +
          stream_seconds(std::max(0.0, bytes - read), cluster);
 }
 

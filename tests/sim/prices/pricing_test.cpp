@@ -1,8 +1,10 @@
 #include "sim/prices/pricing.hpp"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "prices/operator_table.hpp"
 #include "program/cost/cost.hpp"
 #include "sim/handmade.hpp"
 #include "sim/plans.hpp"
@@ -176,6 +178,30 @@ TEST_CASE("No operation of any model computes faster than the peak", "[sim][pric
       CHECK(attention > 0.1);
     }
   }
+}
+
+// Our kernels of grouped products move an SM's shared memory at 128 bytes a clock (docs/cuda.md).
+// mma.sync, tiles of 64 x 64: 2 * 64^3 FLOP for 56 KiB, so 2^19 / 448 = 1,170 FLOP a clock: of an
+// A100's 2,048 57 %, of a B200's 8,192 14 %. wgmma: 2^22 FLOP for 128 KiB are Hopper's 4,096.
+TEST_CASE("Grouped products are no faster than what feeds our kernels", "[sim][pricing]") {
+  const auto part_of_peak = [](const char* preset, double tokens, const char* phase) {
+    const Cluster cluster = load_cluster_preset(preset);
+    const double flops = 2 * tokens * 14336 * 4096;
+    const std::string signature =
+        fmt::format("grouped_linear.{} bf16 t={:.0f} experts=8 out=14336 in=4096", phase, tokens);
+    const double seconds =
+        OperatorTable(cluster).price(signature, flops, 0).seconds - cluster.device.launch_us / 1e6;
+    return flops / seconds / peak_flop_per_s(cluster, DType::BF16);
+  };
+  for (const char* phase : {"forward", "input_grad"}) {
+    CAPTURE(phase);
+    CHECK(part_of_peak("dgx-a100", 16384, phase) == Approx(0.571).epsilon(1e-2));
+    CHECK(part_of_peak("dgx-b200", 16384, phase) == Approx(0.143).epsilon(1e-2));
+    CHECK(part_of_peak("dgx-h100", 16384, phase) < 0.7);
+    CHECK(part_of_peak("dgx-h100", 16384, phase) > 0.5);
+  }
+  // Experts of 129 rows fill two tiles of 128 of which one is nearly empty.
+  CHECK(part_of_peak("dgx-h100", 8 * 129, "forward") <= 129.0 / 256 * 1.001);
 }
 
 TEST_CASE("A peer outside the pipeline is a bug", "[sim][pricing]") {

@@ -2,6 +2,7 @@
 // of a warp's 16 rows with a tile.
 #pragma once
 
+#include "device/async_copy.cuh"
 #include "device/fragments.cuh"
 #include "device/soft_cap.cuh"
 #include "kernels/attention/attention.hpp"

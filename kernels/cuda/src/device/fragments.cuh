@@ -232,24 +232,4 @@ struct Fragments<__nv_bfloat16> : Fragments16<__nv_bfloat16> {};
 template <>
 struct Fragments<__half> : Fragments16<__half> {};
 
-/// Starts to copy 16 bytes from global to shared memory, past the registers; both are aligned to 16
-/// bytes.
-__device__ inline void copy_async(void* shared, const void* global) {
-#if defined(__CUDACC__)
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(global)
-               : "memory");
-#else
-  cuda_on_cpu::copy_async(shared, global, 16);
-#endif
-}
-/// Waits for this thread's copies; a barrier then shows them to the block.
-__device__ inline void wait_for_copies() {
-#if defined(__CUDACC__)
-  asm volatile("cp.async.wait_all;\n" ::: "memory");
-#else
-  cuda_on_cpu::wait_for_copies();
-#endif
-}
-
 }  // namespace meshplan::kernels::cuda

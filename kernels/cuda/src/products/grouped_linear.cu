@@ -3,6 +3,7 @@
 #include "attention/attention_tiles.cuh"
 #include "device/dispatch.hpp"
 #include "device/launch.cuh"
+#include "products/grouped_tiles.cuh"
 #include "products/operators.hpp"
 
 namespace meshplan::kernels::cuda {
@@ -15,13 +16,6 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kBlocksPerSm = 4;  // what registers and shared memory let run at once
 
 constexpr int kStages = 2;  // of shared memory: one is multiplied while the other is filled
-
-/// Which way the operands of a product lie in memory.
-enum class Product {
-  RowsByRows,       // a (m, k), b (n, k): y = x w^T
-  RowsByColumns,    // a (m, k), b (k, n): dx = dy w
-  ColumnsByColumns  // a (k, m), b (k, n): dw = dy^T x
-};
 
 /// c += a warp's 16 rows of the product of two tiles.
 template <Product product, class T>
@@ -82,219 +76,152 @@ __device__ void for_each_tile(std::int64_t begin, std::int64_t end, int& stage, 
   }
 }
 
-struct RowsOperands {
-  std::int64_t num_groups, depth, columns;  // columns of the result
-  const std::int32_t* offsets;
-  const void* x;
-  std::int64_t x_stride;
-  const void* weight;
-  std::int64_t weight_columns;  // a group's weight is (depth x columns) numbers in rows of these
-  const void* bias;
-  void* y;
-  std::int64_t y_stride;
-};
-
-/// The tile of the result that is `number`-th over all groups.
-struct TilePlace {
-  std::int64_t group, first_row, end_row, first_column;
-  bool exists;
-};
-__device__ inline TilePlace place_of(const RowsOperands& op, std::int64_t number) {
-  const std::int64_t column_tiles = (op.columns + kTile - 1) / kTile;
-  for (std::int64_t group = 0; group < op.num_groups; ++group) {
-    const std::int64_t begin = op.offsets[group];
-    const std::int64_t end = op.offsets[group + 1];
-    const std::int64_t tiles = (end - begin + kTile - 1) / kTile * column_tiles;
-    if (number < tiles)
-      return {group, begin + number / column_tiles * kTile, end, number % column_tiles * kTile,
-              true};
-    number -= tiles;
+/// Starts to copy the operands' tiles at depth k.
+template <Product product, class T>
+__device__ void load_tiles(const StagedTiles<T>& tiles, int to, const GroupedProduct& op,
+                           const GroupedTile& at, std::int64_t k, bool aligned) {
+  const T* a = static_cast<const T*>(op.a);
+  const T* b = static_cast<const T*>(op.b);
+  if constexpr (product == Product::ColumnsByColumns) {
+    load_tile<kTile, kTile>(
+        tiles.a(to), columns_of(a, op.a_stride, at.first_row, at.end_row, aligned), k, at.end);
+  } else {
+    load_tile<kTile, kTile>(tiles.a(to), columns_of(a, op.a_stride, k, at.end, aligned),
+                            at.first_row, at.end_row);
+    b += at.group * op.depth * op.columns;
   }
-  return {0, 0, 0, 0, false};
+  if constexpr (product == Product::RowsByRows)
+    load_tile<kTile, kTile>(tiles.b(to), columns_of(b, op.b_stride, k, at.end, aligned),
+                            at.first_column, op.columns);
+  else
+    load_tile<kTile, kTile>(
+        tiles.b(to), columns_of(b, op.b_stride, at.first_column, op.columns, aligned), k, at.end);
 }
 
-/// Each block does every gridDim.x-th tile: only the device knows how many there are.
+/// Each block does every gridDim.x-th tile.
 template <class T, Product product>
-__global__ void __launch_bounds__(kThreads)
-    grouped_rows_kernel(const RowsOperands op, bool aligned) {
-  constexpr bool kByRows = product == Product::RowsByRows;
+__global__ void __launch_bounds__(kThreads) grouped_kernel(const GroupedProduct op, bool aligned) {
   const StagedTiles<T> tiles{dynamic_shared<T>()};
   int stage = 0;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
-  for (std::int64_t number = blockIdx.x;; number += gridDim.x) {
-    const TilePlace at = place_of(op, number);
-    if (!at.exists) return;
-    const T* x = static_cast<const T*>(op.x);
-    const T* weight = static_cast<const T*>(op.weight) + at.group * op.depth * op.columns;
+  TileWalk<product, kTile, kTile> walk(op, blockIdx.x);
+  for (; !walk.ended(); walk.move(gridDim.x)) {
+    const GroupedTile at = walk.tile();
     float c[kTile / 8][4] = {};
-    const auto load = [&](int to, std::int64_t k) {
-      load_tile<kTile, kTile>(tiles.a(to), columns_of(x, op.x_stride, k, op.depth, aligned),
-                              at.first_row, at.end_row);
-      if constexpr (kByRows)
-        load_tile<kTile, kTile>(tiles.b(to),
-                                columns_of(weight, op.weight_columns, k, op.depth, aligned),
-                                at.first_column, op.columns);
-      else
-        load_tile<kTile, kTile>(
-            tiles.b(to),
-            columns_of(weight, op.weight_columns, at.first_column, op.columns, aligned), k,
-            op.depth);
-    };
-    for_each_tile(0, op.depth, stage, load, [&](int from) {
-      multiply_tiles<product>(c, tiles.a(from), tiles.b(from), warp_row);
-    });
-    const std::int64_t left = op.columns - at.first_column;
-    if (op.bias != nullptr) {
-      const T* bias = static_cast<const T*>(op.bias) + at.group * op.columns + at.first_column;
-#pragma unroll
-      for (int n = 0; n < kTile / 8; ++n) {
-        for (int i = 0; i < 4; ++i) {
-          const int column = 8 * n + lane_column() + i % 2;
-          if (column < left) c[n][i] += to_float(bias[column]);
-        }
-      }
-    }
-    const float one[2] = {1.0F, 1.0F};
-    store_rows<kTile>(static_cast<T*>(op.y) + at.first_column, op.y_stride,
-                      static_cast<int>(left < kTile ? left : kTile), at.first_row + warp_row,
-                      at.end_row, c, one);
+    for_each_tile(
+        at.begin, at.end, stage,
+        [&](int to, std::int64_t k) { load_tiles<product>(tiles, to, op, at, k, aligned); },
+        [&](int from) { multiply_tiles<product>(c, tiles.a(from), tiles.b(from), warp_row); });
+    finish_tile<product, T, kTile>(op, at, warp_row, c, false);
   }
 }
 
-/// blockIdx = (tile of I, tile of O, group); rows of the group in ascending order.
+/// blockIdx = (64 columns of dy, group); rows of the group in ascending order.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    grouped_weight_grad_kernel(const GroupedLinearWeightGrad op, bool aligned) {
-  const std::int64_t in = op.shape.in_features;
-  const std::int64_t out = op.shape.out_features;
-  const StagedTiles<T> tiles{dynamic_shared<T>()};
-  int stage = 0;
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
-  const std::int64_t first_in = std::int64_t{blockIdx.x} * kTile;
-  const std::int64_t first_out = std::int64_t{blockIdx.y} * kTile;
-  const std::int64_t end = op.offsets.device[blockIdx.z + 1];
-  float c[kTile / 8][4] = {};
-  float bias = 0.0F;  // of column first_out + threadIdx.x
-  const auto load = [&](int to, std::int64_t row) {
-    load_tile<kTile, kTile>(
-        tiles.a(to),
-        columns_of(static_cast<const T*>(op.dy), op.dy_stride, first_out, out, aligned), row, end);
-    load_tile<kTile, kTile>(
-        tiles.b(to), columns_of(static_cast<const T*>(op.x), op.x_stride, first_in, in, aligned),
-        row, end);
-  };
-  for_each_tile(op.offsets.device[blockIdx.z], end, stage, load, [&](int from) {
-    const T* dy = tiles.a(from);
-    multiply_tiles<Product::ColumnsByColumns>(c, dy, tiles.b(from), warp_row);
-    if (op.dbias != nullptr && blockIdx.x == 0 && threadIdx.x < kTile)
-      for (int r = 0; r < kTile; ++r)
-        bias += to_float(dy[r * kTileStride<T, kTile> + static_cast<int>(threadIdx.x)]);
-  });
-  float* dweight = op.dweight + (std::int64_t{blockIdx.z} * out * in + first_in);
-  const std::int64_t left = in - first_in;
-  if (op.accumulate) {
-#pragma unroll
-    for (int n = 0; n < kTile / 8; ++n) {
-      for (int i = 0; i < 4; ++i) {
-        const std::int64_t o = first_out + warp_row + lane_row() + i / 2 * 8;
-        const int column = 8 * n + lane_column() + i % 2;
-        if (o < out && column < left) c[n][i] += dweight[o * in + column];
-      }
-    }
-  }
-  const float one[2] = {1.0F, 1.0F};
-  store_rows<kTile>(dweight, in, static_cast<int>(left < kTile ? left : kTile),
-                    first_out + warp_row, out, c, one);
-  const std::int64_t o = first_out + threadIdx.x;
-  if (op.dbias != nullptr && blockIdx.x == 0 && threadIdx.x < kTile && o < out) {
-    float* to = op.dbias + std::int64_t{blockIdx.z} * out + o;
-    *to = op.accumulate ? *to + bias : bias;
-  }
+__global__ void __launch_bounds__(kTile)
+    grouped_bias_grad_kernel(const GroupedLinearWeightGrad op) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * kTile + threadIdx.x;
+  if (column >= op.shape.out_features) return;
+  const T* dy = static_cast<const T*>(op.dy) + column;
+  float sum = 0.0F;
+#pragma unroll 8
+  for (std::int64_t r = op.offsets.device[blockIdx.y]; r < op.offsets.device[blockIdx.y + 1]; ++r)
+    sum += to_float(dy[r * op.dy_stride]);
+  float* to = op.dbias + std::int64_t{blockIdx.y} * op.shape.out_features + column;
+  *to = op.accumulate ? *to + sum : sum;
 }
 
 template <class T>
 constexpr std::size_t kSharedBytes = tile_bytes<T, kTile>(2 * kTile * kStages);
 
-void require_device_offsets(const GroupOffsets& offsets) {
-  require_invariant(offsets.device != nullptr, "group offsets lie in device memory");
+template <class T, Product product>
+void enqueue_on_mma(const Context& context, const GroupedProduct& op, std::int64_t max_rows) {
+  const std::int64_t tiles = most_tiles(product, op, max_rows, kTile, kTile);
+  const std::int64_t blocks = std::int64_t{context.num_sms} * kBlocksPerSm;
+  const bool divides_depth = product == Product::ColumnsByColumns;
+  const bool aligned =
+      allows_packs(kPackWidth<T>,
+                   {{op.a, op.a_stride, sizeof(T)}, {op.b, op.b_stride, sizeof(T)}}) &&
+      (divides_depth ? op.rows : op.depth) % kPackWidth<T> == 0 && op.columns % kPackWidth<T> == 0;
+  launch(context,
+         {.grid = dim3(static_cast<unsigned>(std::min(tiles, blocks))),
+          .block = dim3(kThreads),
+          .shared_bytes = kSharedBytes<T>},
+         grouped_kernel<T, product>, op, aligned);
 }
 
 template <Product product>
-void enqueue_rows(const Context& context, const RowsOperands& op, DType dtype,
-                  std::int64_t max_rows) {
-  require_device_offsets({op.offsets, nullptr});
-  const std::int64_t most =
-      (ceil_div(max_rows, kTile) + op.num_groups) * ceil_div(op.columns, kTile);
-  const std::int64_t blocks = std::int64_t{context.num_sms} * kBlocksPerSm;
+void enqueue_product(const Context& context, const GroupedProduct& op, DType dtype,
+                     std::int64_t max_rows) {
+  if (runs_on_wgmma(context, product, op, dtype))
+    return enqueue_on_wgmma(context, product, op, dtype, max_rows);
   with_float_type(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const bool aligned = allows_packs(kPackWidth<T>, {{op.x, op.x_stride, sizeof(T)},
-                                                      {op.weight, op.weight_columns, sizeof(T)}}) &&
-                         op.depth % kPackWidth<T> == 0 && op.columns % kPackWidth<T> == 0;
-    launch(context,
-           {.grid = dim3(static_cast<unsigned>(most < blocks ? most : blocks)),
-            .block = dim3(kThreads),
-            .shared_bytes = kSharedBytes<T>},
-           grouped_rows_kernel<T, product>, op, aligned);
+    enqueue_on_mma<typename decltype(type)::type, product>(context, op, max_rows);
   });
+}
+
+const std::int32_t* device_offsets(const GroupOffsets& offsets) {
+  require_invariant(offsets.device != nullptr, "group offsets lie in device memory");
+  return offsets.device;
 }
 
 }  // namespace
 
 void enqueue(const Context& context, const GroupedLinearForward& op) {
-  enqueue_rows<Product::RowsByRows>(context,
-                                    {.num_groups = op.shape.num_groups,
-                                     .depth = op.shape.in_features,
-                                     .columns = op.shape.out_features,
-                                     .offsets = op.offsets.device,
-                                     .x = op.x,
-                                     .x_stride = op.x_stride,
-                                     .weight = op.weight,
-                                     .weight_columns = op.shape.in_features,
-                                     .bias = op.bias,
-                                     .y = op.y,
-                                     .y_stride = op.y_stride},
-                                    op.dtype, op.shape.max_rows);
-}
-
-void enqueue(const Context& context, const GroupedLinearInputGrad& op) {
-  enqueue_rows<Product::RowsByColumns>(context,
+  enqueue_product<Product::RowsByRows>(context,
                                        {.num_groups = op.shape.num_groups,
-                                        .depth = op.shape.out_features,
-                                        .columns = op.shape.in_features,
-                                        .offsets = op.offsets.device,
-                                        .x = op.dy,
-                                        .x_stride = op.dy_stride,
-                                        .weight = op.weight,
-                                        .weight_columns = op.shape.in_features,
-                                        .bias = nullptr,
-                                        .y = op.dx,
-                                        .y_stride = op.dx_stride},
+                                        .offsets = device_offsets(op.offsets),
+                                        .columns = op.shape.out_features,
+                                        .depth = op.shape.in_features,
+                                        .a = op.x,
+                                        .a_stride = op.x_stride,
+                                        .b = op.weight,
+                                        .b_stride = op.shape.in_features,
+                                        .bias = op.bias,
+                                        .result = op.y,
+                                        .result_stride = op.y_stride},
                                        op.dtype, op.shape.max_rows);
 }
 
-void enqueue(const Context& context, const GroupedLinearWeightGrad& given) {
-  require_device_offsets(given.offsets);
-  GroupedLinearWeightGrad op = given;
-  if (op.dweight == nullptr) {  // of x no columns are read
-    op.shape.in_features = 0;
-    op.x = op.dy;
-    op.x_stride = op.dy_stride;
-  }
+void enqueue(const Context& context, const GroupedLinearInputGrad& op) {
+  enqueue_product<Product::RowsByColumns>(context,
+                                          {.num_groups = op.shape.num_groups,
+                                           .offsets = device_offsets(op.offsets),
+                                           .columns = op.shape.in_features,
+                                           .depth = op.shape.out_features,
+                                           .a = op.dy,
+                                           .a_stride = op.dy_stride,
+                                           .b = op.weight,
+                                           .b_stride = op.shape.in_features,
+                                           .result = op.dx,
+                                           .result_stride = op.dx_stride},
+                                          op.dtype, op.shape.max_rows);
+}
+
+void enqueue(const Context& context, const GroupedLinearWeightGrad& op) {
+  const GroupedLinearShape& shape = op.shape;
+  if (op.dweight != nullptr)
+    enqueue_product<Product::ColumnsByColumns>(context,
+                                               {.num_groups = shape.num_groups,
+                                                .offsets = device_offsets(op.offsets),
+                                                .rows = shape.out_features,
+                                                .columns = shape.in_features,
+                                                .a = op.dy,
+                                                .a_stride = op.dy_stride,
+                                                .b = op.x,
+                                                .b_stride = op.x_stride,
+                                                .result = op.dweight,
+                                                .result_stride = shape.in_features,
+                                                .accumulate = op.accumulate},
+                                               op.dtype, shape.max_rows);
+  if (op.dbias == nullptr) return;
+  device_offsets(op.offsets);
   with_float_type(op.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const bool aligned =
-        allows_packs(kPackWidth<T>,
-                     {{op.x, op.x_stride, sizeof(T)}, {op.dy, op.dy_stride, sizeof(T)}}) &&
-        op.shape.in_features % kPackWidth<T> == 0 && op.shape.out_features % kPackWidth<T> == 0;
     launch(context,
-           {.grid = dim3(static_cast<unsigned>(
-                             std::max<std::int64_t>(1, ceil_div(op.shape.in_features, kTile))),
-                         static_cast<unsigned>(ceil_div(op.shape.out_features, kTile)),
-                         static_cast<unsigned>(op.shape.num_groups)),
-            .block = dim3(kThreads),
-            .shared_bytes = kSharedBytes<T>},
-           grouped_weight_grad_kernel<T>, op, aligned);
+           {.grid = dim3(static_cast<unsigned>(ceil_div(shape.out_features, kTile)),
+                         static_cast<unsigned>(shape.num_groups)),
+            .block = dim3(kTile)},
+           grouped_bias_grad_kernel<typename decltype(type)::type>, op);
   });
 }
 

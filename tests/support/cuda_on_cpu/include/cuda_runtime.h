@@ -12,6 +12,7 @@
 
 #include "cuda_on_cpu/async_copy.hpp"
 #include "cuda_on_cpu/block.hpp"
+#include "cuda_on_cpu/wgmma.hpp"
 
 #define __global__
 #define __device__

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda_on_cpu/wgmma.hpp"
 #include "fiber.hpp"
 
 uint3 threadIdx;
@@ -48,6 +49,8 @@ struct Block {
   int result_sum = 0;  // of the last barrier
   std::exception_ptr error;
   std::byte* dynamic_shared = nullptr;
+  std::size_t dynamic_bytes = 0;
+  std::uint64_t started = 0;  // blocks of all launches
   std::vector<std::pair<void*, std::size_t>> static_shared;
   std::uint64_t launch = 0;  // number of the one that runs
   std::uint64_t library_kernels = 0;
@@ -102,6 +105,7 @@ void run_block() {
   for (Thread& thread : b.threads) thread.state = State::Ready;
   b.at_barrier = 0;
   b.sum = 0;
+  ++b.started;
   std::size_t left = 0;
   while (left < b.threads.size()) {
     bool progress = false;
@@ -118,6 +122,11 @@ void run_block() {
       b.error = std::make_exception_ptr(Fault("deadlock in " + describe()));
       return;
     }
+  }
+  try {
+    check_products_ended();
+  } catch (const Fault&) {
+    b.error = std::current_exception();
   }
 }
 
@@ -169,6 +178,7 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
     throw std::bad_alloc();
   const std::unique_ptr<void, FreeMemory> owner(memory);
   b.dynamic_shared = static_cast<std::byte*>(memory);
+  b.dynamic_bytes = dynamic_shared_bytes;
   blockDim = size;
   gridDim = grid;
   for (const uint3& index : shuffled_blocks(grid)) {
@@ -196,6 +206,18 @@ void count_library_kernel() {
 
 void* dynamic_shared() {
   return block().dynamic_shared;
+}
+std::size_t dynamic_shared_bytes() {
+  return block().dynamic_bytes;
+}
+std::uint64_t blocks_started() {
+  return block().started;
+}
+std::size_t num_threads() {
+  return block().threads.size();
+}
+std::size_t thread_number() {
+  return block().current;
 }
 
 StaticShared::StaticShared(void* memory, std::size_t bytes) : bytes_(bytes) {

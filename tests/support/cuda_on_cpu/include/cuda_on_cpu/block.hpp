@@ -46,6 +46,14 @@ void count_library_kernel();
 
 /// The block's dynamic shared memory.
 void* dynamic_shared();
+std::size_t dynamic_shared_bytes();
+
+/// Blocks started in this process so far: state of a block's threads is void where it has changed.
+std::uint64_t blocks_started();
+/// Threads of the block.
+std::size_t num_threads();
+/// This thread's number in the block.
+std::size_t thread_number();
 
 /// A piece of static shared memory: filled with 0xff at the start of each block.
 class StaticShared {
