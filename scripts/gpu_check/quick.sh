@@ -26,7 +26,10 @@ run_quick() {
   group attention 45
   on_gpu attention_check 45 attention_check
   group families 90
-  for model in tiny-llama tiny-gpt2 tiny-moe; do on_gpu "gradients_$model" 15 certify_one $model; done
+  for model in tiny-llama tiny-gpt2 tiny-moe; do
+    anywhere "gradients_$model" 15 certify_one $model fp32
+    anywhere "gradients_${model}_bf16" 15 certify_one $model bf16
+  done
   anywhere families 60 families --families "$families_of_quick"
   anywhere bf16_beside_torch 60 bf16_beside_torch --model "$([ "$DEVICE" = cpu ] && echo tiny || echo gpt2-124m)"
   group speed 60

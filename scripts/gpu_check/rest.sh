@@ -2,12 +2,14 @@
 
 # watched STEP: the command of a step of quick, small enough to be watched by compute-sanitizer; empty: there is none
 watched() {
+  local name
   case $1 in
     kernel_tests) echo kernel_tests ;;
     graphs_and_none) echo graphs_and_none ;;
     attention_check) echo kernel_tests "[attention]" ;;
-    gradients_*) echo certify_one "${1#gradients_}" ;;
-    bf16_beside_torch | families | *_any_order | *_deterministic) echo certify_one tiny-llama ;;
+    gradients_*_bf16) name=${1#gradients_} && echo certify_one "${name%_bf16}" bf16 ;;
+    gradients_*) echo certify_one "${1#gradients_}" fp32 ;;
+    bf16_beside_torch | families | *_any_order | *_deterministic) echo certify_one tiny-llama bf16 ;;
     tp4 | pp4 | dp4_zero | ep4 | *_by_nccl) echo rank_tests 1 ;;
   esac
 }

@@ -51,10 +51,9 @@ bf16_beside_torch() {
 }
 
 # Gradients by tensor of one rank on the GPU beside one on processor cores.
-certify_one() { # certify_one MODEL FLAGS...
-  local model=$1
-  shift
-  plan_of "certify_$model" "$model" fp32 1
-  $wrap "$meshplan" certify "$results/certify_$model.plan.json" --device "$DEVICE" \
-    --out "$results/certify_$model.certificate.json" "$@"
+certify_one() { # certify_one MODEL PRECISION
+  local name=certify_$1.$2
+  plan_of "$name" "$1" "$2" 1
+  $wrap "$meshplan" certify "$results/$name.plan.json" --device "$DEVICE" --out "$results/$name.certificate.json" \
+    $([ "$2" = fp32 ] || echo --own-precision)
 }
