@@ -4,8 +4,9 @@ weights on the same tokens: in each of 20 steps the losses and the gradient norm
 Norms are those of all gradients before clipping. The weights start as GPT-2's (normal, deviation 0.02,
 projections of residual branches divided by sqrt(2 layers), biases 0), but those of queries and keys with
 1/sqrt(width), so that scores have a deviation of 1: from 0.02 attention starts uniform, and its scale
-could be anything. All steps train on one batch of random tokens. The learning rate is small enough that
-rounding in bf16 does not make the two runs part.
+could be anything. All steps train on one batch of random tokens. Learning rates are small enough for
+rounding in bf16 not to make the two runs part: at 3e-5 the norms of GPT-2 124M differ by 2 % after 9 steps,
+for its gradient then turns around from step to step. Adam's epsilon is above the rounding of a gradient.
 Exit code: 0 both agree, 1 they do not or a command failed, 77 PyTorch has no such device.
 """
 import argparse
@@ -20,11 +21,11 @@ import models
 import training
 
 BOUND = 0.01
-OPTIMIZER = {"kind": "adamw", "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8,
+OPTIMIZER = {"kind": "adamw", "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-5,
              "weight_decay": 0.1, "clip_norm": 1.0, "schedule": "constant", "warmup_steps": 2}
 # Sizes, sequences and tokens of a step, learning rate.
 MODELS = {"gpt2-124m": ({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
-                         "vocab_size": 50257}, (8, 512), 3e-5),
+                         "vocab_size": 50257}, (8, 512), 1e-5),
           "tiny": ({"n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 64, "vocab_size": 512}, (8, 64),
                    2e-4)}
 
