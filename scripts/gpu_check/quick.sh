@@ -41,10 +41,10 @@ run_quick() {
   anywhere torch_eager 45 theirs eager $(models_of_torch)
   on_gpu torch_compiled 80 theirs blocks $(models_timed)
   group ranks 60
-  anywhere tp4 20 by_host tp4 4 tiny-llama --tp 4 --sp
-  anywhere pp4 20 by_host pp4 4 tiny-llama --pp 4
-  anywhere dp4_zero 20 by_host dp4_zero 4 tiny-gpt2 --dp 4 --zero 3
-  anywhere ep4 20 by_host ep4 4 tiny-moe --dp 4 --ep 4
+  anywhere tp_pp 20 by_host tp_pp 4 tiny-llama --tp 2 --sp --pp 2
+  anywhere dp_zero 20 by_host dp_zero 4 tiny-gpt2 --dp 2 --zero 3 --tp 2
+  anywhere ep 20 by_host ep 4 tiny-moe --dp 2 --ep 2 --tp 2 --sp
+  on_gpu rank_tests 40 rank_tests 4
   group nccl 40
   on_gpu dp2_by_nccl 20 by_nccl dp2_by_nccl 2 tiny-llama --dp 2
   on_gpu tp2_by_nccl 20 by_nccl tp2_by_nccl 2 tiny-llama --tp 2

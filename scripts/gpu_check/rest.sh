@@ -10,7 +10,7 @@ watched() {
     gradients_*_bf16) name=${1#gradients_} && echo certify_one "${name%_bf16}" bf16 ;;
     gradients_*) echo certify_one "${1#gradients_}" fp32 ;;
     bf16_beside_torch | families | *_any_order | *_deterministic) echo certify_one tiny-llama bf16 ;;
-    tp4 | pp4 | dp4_zero | ep4 | *_by_nccl) echo rank_tests 1 ;;
+    tp_pp | dp_zero | ep | rank_tests | *_by_nccl) echo rank_tests 1 ;;
   esac
 }
 

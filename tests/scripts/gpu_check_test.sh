@@ -158,7 +158,7 @@ for turn in 0 1 2; do
 done
 
 # --- --from goes on: what was before keeps its rows, the rest is run again
-expect 1 "quick: FAILED" env BREAK="graphs_and_none tp4" "$sheet" quick
+expect 1 "quick: FAILED" env BREAK="graphs_and_none tp_pp" "$sheet" quick
 expect 1 "quick: FAILED" "$sheet" quick --from ranks
 only quick FAILED graphs_and_none
 [ "$(rows quick 1 | paste -sd' ')" = "$steps" ] || fail "--from: the steps are $(rows quick 1-4)"
