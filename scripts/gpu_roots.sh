@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does what scripts/gpu_pack.sh packed start on a machine that has Python and NVIDIA's wheels, and nothing else of ours?
 # Makes a minimal root, puts this machine's CUDA toolkit in place of the wheels, and runs scripts/gpu_check.sh quick there:
-# every program as far as "no GPU".
+# every program as far as "no GPU", then, on processor cores, what can be rehearsed there: jobs of four ranks among it.
 #   scripts/gpu_roots.sh bookworm|trixie [ARCHIVE]      default: .deps/gpu_pack.tar.xz
 #   scripts/gpu_roots.sh bookworm|trixie --build        instead scripts/gpu_check.sh build, with the archive of
 #                                                       scripts/pack_dependencies.sh and a newer compiler: configures, and
@@ -31,6 +31,9 @@ else
   wheels=$machine/usr/lib/python3/dist-packages/nvidia
   for wheel in cu13 cudnn nccl; do mkdir -p "$wheels/$wheel" && ln -s /opt/toolkit/lib "$wheels/$wheel/lib"; done
   stage "gpu_check.sh quick" inside "scripts/gpu_check.sh quick"
+  grep -P '^(load|library_tests)\t' "$work/log"
+  grep -qP '^load\tpassed' "$work/log" || { echo "gpu_roots: programs were not started" >&2; exit 1; }
+  stage "DEVICE=cpu gpu_check.sh quick" inside "DEVICE=cpu scripts/gpu_check.sh quick"
+  grep -qP '^tp_pp\tpassed' "$work/log" || { echo "gpu_roots: ranks were not started" >&2; exit 1; }
 fi
-cat "$work/log"
-[ $form = build ] || grep -qP '^load\s+passed' "$work/log" || { echo "gpu_roots: programs were not started" >&2; exit 1; }
+grep -P '\t(passed|skipped|FAILED)\t' "$work/log"
