@@ -12,21 +12,21 @@ constexpr int64_t kRowsPerPartialSum = 64;
 template <class Term>
 MESHPLAN_INLINE void column_sums(float* out, Range columns, int64_t rows, bool accumulate,
                                  Term term) {
-  constexpr int kVecs = 4;  // columns side by side: whole cache lines of every row
+  constexpr int64_t kVecs = 4;  // columns side by side: whole cache lines of every row
   int64_t i = columns.begin;
   const auto block = [&](int64_t first, auto part, auto num_vecs) {
-    constexpr int n = decltype(num_vecs)::value;
-    Vec total[n];
-    for (int v = 0; v < n; ++v)
+    constexpr int64_t kCount = decltype(num_vecs)::value;
+    Vec total[kCount];
+    for (int64_t v = 0; v < kCount; ++v)
       total[v] = accumulate ? load(out + first + v * kLanes, part) : Vec{};
     for (int64_t begin = 0; begin < rows; begin += kRowsPerPartialSum) {
       const int64_t end = begin + kRowsPerPartialSum < rows ? begin + kRowsPerPartialSum : rows;
-      Vec partial[n] = {};
+      Vec partial[kCount] = {};
       for (int64_t row = begin; row < end; ++row)
-        for (int v = 0; v < n; ++v) partial[v] += term(row, first + v * kLanes, part);
-      for (int v = 0; v < n; ++v) total[v] += partial[v];
+        for (int64_t v = 0; v < kCount; ++v) partial[v] += term(row, first + v * kLanes, part);
+      for (int64_t v = 0; v < kCount; ++v) total[v] += partial[v];
     }
-    for (int v = 0; v < n; ++v) store(out + first + v * kLanes, total[v], part);
+    for (int64_t v = 0; v < kCount; ++v) store(out + first + v * kLanes, total[v], part);
   };
   for (; i + kVecs * kLanes <= columns.end; i += kVecs * kLanes) block(i, Full{}, Count<kVecs>{});
   for_each_vec(i, columns.end, [&](int64_t first, auto part) { block(first, part, Count<1>{}); });

@@ -61,7 +61,7 @@ MESHPLAN_INLINE Vec as_float(IntVec x) {
   return reinterpret_cast<Vec>(x);
 }
 
-MESHPLAN_INLINE Vec load(const float* p, Full = {}) {
+MESHPLAN_INLINE Vec load(const float* p, Full /*full*/ = {}) {
   Vec result;
   memcpy(&result, p, sizeof result);
   return result;
@@ -71,7 +71,7 @@ MESHPLAN_INLINE Vec load(const float* p, Tail tail) {
   for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
   return load(values);
 }
-MESHPLAN_INLINE void store(float* p, Vec x, Full = {}) {
+MESHPLAN_INLINE void store(float* p, Vec x, Full /*full*/ = {}) {
   memcpy(p, &x, sizeof x);
 }
 MESHPLAN_INLINE void store(float* p, Vec x, Tail tail) {
@@ -88,10 +88,11 @@ MESHPLAN_INLINE Half narrow(Vec x) {
   const UintVec bits = reinterpret_cast<UintVec>(x);
   const UintVec rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const UintVec quiet = (bits >> 16) | 0x40U;
-  return __builtin_convertvector(x == x ? rounded : quiet, Half);
+  const IntVec is_number = x == x;  // NOLINT(misc-redundant-expression): not of a NaN
+  return __builtin_convertvector(is_number ? rounded : quiet, Half);
 }
 
-MESHPLAN_INLINE Vec load(const Bf16* p, Full = {}) {
+MESHPLAN_INLINE Vec load(const Bf16* p, Full /*full*/ = {}) {
   Half half;
   memcpy(&half, p, sizeof half);
   return widen(half);
@@ -101,7 +102,7 @@ MESHPLAN_INLINE Vec load(const Bf16* p, Tail tail) {
   for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
   return load(values);
 }
-MESHPLAN_INLINE void store(Bf16* p, Vec x, Full = {}) {
+MESHPLAN_INLINE void store(Bf16* p, Vec x, Full /*full*/ = {}) {
   const Half half = narrow(x);
   memcpy(p, &half, sizeof half);
 }
@@ -149,7 +150,7 @@ MESHPLAN_INLINE Half narrow_f16(Vec x) {
 #endif
 }
 
-MESHPLAN_INLINE Vec load(const F16* p, Full = {}) {
+MESHPLAN_INLINE Vec load(const F16* p, Full /*full*/ = {}) {
   Half half;
   memcpy(&half, p, sizeof half);
   return widen_f16(half);
@@ -159,7 +160,7 @@ MESHPLAN_INLINE Vec load(const F16* p, Tail tail) {
   for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
   return load(values);
 }
-MESHPLAN_INLINE void store(F16* p, Vec x, Full = {}) {
+MESHPLAN_INLINE void store(F16* p, Vec x, Full /*full*/ = {}) {
   const Half half = narrow_f16(x);
   memcpy(p, &half, sizeof half);
 }
@@ -223,7 +224,7 @@ MESHPLAN_INLINE IntVec iota() {
 }
 
 /// `x` where a tail has elements, `other` beyond.
-MESHPLAN_INLINE Vec select(Vec x, Vec /*other*/, Full) {
+MESHPLAN_INLINE Vec select(Vec x, Vec /*other*/, Full /*full*/) {
   return x;
 }
 MESHPLAN_INLINE Vec select(Vec x, Vec other, Tail tail) {
@@ -247,7 +248,8 @@ MESHPLAN_INLINE Vec exp(Vec x) {
   p = p * (r * r) + r + 1.0F;
   const Vec scaled = as_float(as_int(p) + (as_int(shifted) << 23));
   const Vec bounded = x < -87.0F ? Vec{} : scaled;
-  return x == x ? bounded : x;
+  const IntVec is_number = x == x;  // NOLINT(misc-redundant-expression): not of a NaN
+  return is_number ? bounded : x;
 }
 
 MESHPLAN_INLINE Vec sigmoid(Vec x) {
