@@ -45,6 +45,8 @@ run_quick() {
   anywhere dp_zero 20 by_host dp_zero 4 tiny-gpt2 --dp 2 --zero 3 --tp 2
   anywhere ep 20 by_host ep 4 tiny-moe --dp 2 --ep 2 --tp 2 --sp
   on_gpu rank_tests 40 rank_tests 4
+  group repeats 45
+  anywhere twenty_times 45 twenty_times tiny-llama
   group nccl 40
   on_gpu dp2_by_nccl 20 by_nccl dp2_by_nccl 2 tiny-llama --dp 2
   on_gpu tp2_by_nccl 20 by_nccl tp2_by_nccl 2 tiny-llama --tp 2

@@ -5,7 +5,7 @@ watched() {
   local name
   case $1 in
     kernel_tests) echo kernel_tests ;;
-    graphs_and_none) echo graphs_and_none ;;
+    graphs_and_none | twenty_times) echo graphs_and_none ;;
     attention_check) echo kernel_tests "[attention]" ;;
     gradients_*_bf16) name=${1#gradients_} && echo certify_one "${name%_bf16}" bf16 ;;
     gradients_*) echo certify_one "${1#gradients_}" fp32 ;;

@@ -22,14 +22,14 @@ graphs_and_none() {
   plan_of tiny tiny-llama bf16 1
   train graphs tiny
   train no_graphs tiny --no-graphs
-  "$PYTHON" "$sheet/losses.py" same "$results"/{graphs,no_graphs}.run.json
+  "$PYTHON" "$sheet/losses.py" "$results"/{graphs,no_graphs}.run.json
 }
 
 twenty_times() { # twenty_times MODEL: the same bits, run after run
   plan_of repeat "$1" bf16 1
   local i
   for i in $(seq 20); do train "repeat$i" repeat; done
-  "$PYTHON" "$sheet/losses.py" same "$results"/repeat*.run.json
+  "$PYTHON" "$sheet/losses.py" "$results"/repeat*.run.json
 }
 
 # has_torch: 77, with the reason, where PyTorch cannot compute on $DEVICE

@@ -181,6 +181,7 @@ only rest FAILED plan
 
 # --- runs that should be the same and are not
 expect 1 "2 runs, 1 with other losses" env REPEAT=tiny.plan.json "$sheet" quick --from graphs
+expect 1 "20 runs, [1-9][0-9]* with other losses" env REPEAT=repeat.plan.json "$sheet" quick --from repeats
 
 # --- the second loan
 expect 0 "second: nothing failed" "$sheet" second
