@@ -57,6 +57,47 @@ fi
 wait "$job" && fail "the job survives rank 1"
 grep -q "rank 1" stderr || fail "nobody names rank 1: $(cat stderr)"
 
+# --- who guards the ranks is killed or stopped: another takes the place; without both the job ends
+guards() {  # guards NAME: meshplan-guard, or meshplan-spare that stands by
+  ps -eo pid=,stat=,comm=,args= | awk -v folder="$work" -v name="$1" \
+    '$2 !~ /Z/ && $3 == name && index($0, folder "/") {print $1}'
+}
+until_it_holds() {  # until_it_holds COMMAND...: a minute at most
+  for _ in $(seq 600); do
+    "$@" && return
+    sleep 0.1
+  done
+  fail "never: $*: $(cat stdout stderr)"
+}
+are_guarded() { [ "$(guards meshplan-guard | wc -l) $(guards meshplan-spare | wc -l)" = "1 1" ]; }
+start_guarded() {
+  : >stdout
+  "$tcp_ranks" 2 "$meshplan" run "$work/tp2.json" --data "$work/text.txt" --steps 1000000 \
+    >stdout 2>stderr &
+  job=$!
+  until_it_holds grep -q loss stdout
+  until_it_holds are_guarded
+}
+expect_loss_said() {  # expect_loss_said PATTERN: as the cause of the job's end
+  until_it_holds grep -Eq "$1" stderr
+  wait "$job" && fail "the job survives: $1"
+  [ "$(grep -c "job ends" stderr)" -eq 1 ] || fail "more than one cause: $(cat stderr)"
+  until_it_holds eval '[ -z "$(ranks)" ]'
+}
+for signal in KILL STOP; do
+  start_guarded
+  kill -$signal $(guards meshplan-guard)
+  until_it_holds grep -q "the guardian of its ranks .* takes its place, the job goes on" stderr
+  until_it_holds are_guarded
+  kill -KILL $(pgrep -P "$job" -f "$work/tp2.json" | tail -1)
+  expect_loss_said "job ends: died: rank 1 on "
+  start_guarded
+  pair="$(guards meshplan-guard) $(guards meshplan-spare)"
+  kill -STOP $pair
+  [ $signal = STOP ] || kill -$signal $pair
+  expect_loss_said "job ends: the guardians of the ranks on .* (have ended|do not answer)"
+done
+
 # --- who started the ranks is killed: they end, too; with nohup they were meant to stay
 orphaned_job() {  # orphaned_job COMMAND...: starts it, waits until it trains, kills it
   : >stdout

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <ctime>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 
 #include "comm/host_operation.hpp"
 #include "core/index.hpp"
+#include "os/quiet_thread.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -192,13 +192,7 @@ void ProgressEngine::wait(const HostOperation& operation, std::optional<Seconds>
 void ProgressEngine::progress_in_background(bool on) {
   if (!on) return stop_thread();
   if (thread_.joinable()) return;
-  // Signals are for the rank's thread: its handlers expect its stack.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run_in_background(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_without_signals([this] { run_in_background(); });
 }
 
 void ProgressEngine::stop_thread() {

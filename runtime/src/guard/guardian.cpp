@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -20,27 +21,23 @@
 #include "core/printable.hpp"
 #include "core/units.hpp"
 #include "guard/become_guardian.hpp"
-#include "guard/peer_link.hpp"
+#include "guard/machine_links.hpp"
+#include "guard/spare.hpp"
 #include "guard/watchdog.hpp"
 #include "launch/launcher_watch.hpp"
-#include "meet/handshake.hpp"
 #include "os/local_socket.hpp"
 #include "os/out_of_memory.hpp"
 #include "os/process_watch.hpp"
+#include "os/running_clock.hpp"
+#include "os/whole_write.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
-constexpr int kTickMs = 200;
-constexpr double kNanosecond = 1e-9;
 constexpr Seconds kGraceAfterError{2.0};  // for a rank to report its own error
 constexpr Seconds kGraceAfterKill{1.0};
-constexpr Seconds kSilenceOfMachine{8.0};  // TCP may need a second or two on a busy machine
 constexpr Seconds kAnswerOfRoot{1.0};
-
-double now_s() {
-  return static_cast<double>(monotonic_ns()) * kNanosecond;
-}
+constexpr Seconds kBetweenSpares{5.0};  // where none can be had
 
 /// A rank's process. Its lifeline closes before the launcher can notice that it died and kill the
 /// others; the watch tells when it is really gone.
@@ -50,6 +47,8 @@ struct LocalRank {
   int lifeline = -1;
   bool alive = true;
   bool death_noted = false;
+  std::int64_t progress_ns = -1;  // at the last look, in which the rank had made it
+  double progress_s = 0;          // when it was first seen
   double stopped_since_s = -1;
   char state = 'R';
   double resident_bytes = 0;  // at the last look
@@ -57,37 +56,37 @@ struct LocalRank {
   bool is(RankState wanted) const { return slot->state.load() == wanted; }
 };
 
-/// Writes all of it, whatever the pipe does.
-void write_to_stderr(const std::string& text) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
-    if (count < 0 && errno != EINTR) return;
-    if (count > 0) written += static_cast<std::size_t>(count);
-  }
-}
-
 class Guardian {
  public:
   explicit Guardian(GuardianConfig config)
-      : config_(std::move(config)), launcher_(config_.report_socket, started(config_)) {
+      : config_(std::move(config)),
+        launcher_(config_.report_socket, started(config_)),
+        links_(config_.network) {
+    config_.post->guardian.store(::getpid());
     for (int i = 0; i < config_.num_slots; ++i) {
       StatusSlot& slot = config_.slots[i];
       ranks_.push_back({.slot = &slot, .process = ProcessWatch(slot.pid.load())});
       ranks_.back().alive = !ranks_.back().process.ended();
     }
-    accept_lifelines();
-    if (network().num_machines > 1 && is_root())
-      door_.emplace(Socket(network().listener), secret(), Purpose::Guardians, network().machine);
+    hold_lifelines();
+    keep_spare();
     launcher_.line().say(LauncherMessage::Kind::Guardian, network().machine);
-    if (network().num_machines > 1 && !is_root()) join();
+    if (!links_.is_root()) join();
     for (LocalRank& rank : ranks_)
       if (!rank.alive) note_death(rank);  // gone before anybody watched
   }
+  /// The spare has nothing to do without a guardian that was lost, and holds the launcher's pipes.
+  ~Guardian() {
+    launcher_.line().say(LauncherMessage::Kind::Leaves, network().machine);
+    if (spare_) spare_->end();
+  }
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
 
   void run() {
     while (!ended_) {
       sleep_until_something_happens();
+      if (!judged_) keep_spare();
       talk();
       if (!ended_) judge();
       if (!ended_ && is_over()) ended_ = true;
@@ -96,8 +95,6 @@ class Guardian {
 
  private:
   const GuardianNetwork& network() const { return config_.network; }
-  bool is_root() const { return network().machine == 0; }
-  Secret secret() const { return Secret::from_bytes(network().key); }
 
   // ------------------------------------------------------------ local ranks
 
@@ -108,16 +105,45 @@ class Guardian {
     return ranks;
   }
 
-  /// All ranks have connected before the guardian started; what else has is none of them.
-  void accept_lifelines() {
-    while (const auto peer = accept_own_user(config_.lifeline_listener)) {
+  /// What has connected beside the ranks is none of them.
+  void hold_lifelines() {
+    for (const Lifeline& lifeline : config_.lifelines) {
       const auto owner = std::ranges::find_if(
-          ranks_, [&](const LocalRank& rank) { return rank.process.pid() == peer->pid; });
-      if (owner != ranks_.end() && owner->lifeline < 0)
-        owner->lifeline = peer->socket;
-      else
-        ::close(peer->socket);
+          ranks_, [&](const LocalRank& rank) { return rank.process.pid() == lifeline.pid; });
+      if (owner != ranks_.end()) owner->lifeline = lifeline.socket;
     }
+  }
+
+  void drop_lifeline(LocalRank& rank) {
+    std::erase_if(config_.lifelines,
+                  [&](const Lifeline& one) { return one.socket == rank.lifeline; });
+    ::close(std::exchange(rank.lifeline, -1));
+  }
+
+  // ------------------------------------------------------------ the spare
+
+  void keep_spare() {
+    const double now = clock_.now_s();
+    if (spare_) {
+      const std::string loss = spare_->loss(now);
+      if (loss.empty()) return;
+      spare_->end();
+      say_beside_job(config_, fmt::format("the second guardian of its ranks (pid {}) {}: another "
+                                          "one is started, the job goes on",
+                                          spare_->pid(), loss));
+      spare_.reset();
+    } else if (spare_tried_s_ >= 0 && now - spare_tried_s_ < kBetweenSpares.value) {
+      return;
+    }
+    const int pid = start_spare(config_);
+    config_.post->spare.store(pid);
+    if (pid > 0)
+      spare_.emplace(pid, kPatienceWithGuardian);
+    else if (spare_tried_s_ < 0)
+      say_beside_job(config_, fmt::format("no second guardian for its ranks: {}; the loss of the "
+                                          "first one would end the job",
+                                          std::strerror(errno)));
+    spare_tried_s_ = now;
   }
 
   void note_death(LocalRank& rank) {
@@ -130,24 +156,27 @@ class Guardian {
     std::vector<pollfd> fds;
     for (const LocalRank& rank : ranks_) fds.push_back({rank.lifeline, POLLIN, 0});
     for (const LocalRank& rank : ranks_) fds.push_back({rank.process.descriptor(), POLLIN, 0});
-    for (const auto& link : links_) fds.push_back({link.is_open() ? link.socket() : -1, POLLIN, 0});
-    if (door_) door_->add_to(fds);
+    links_.add_to(fds);
+    fds.push_back({spare_ ? spare_->descriptor() : -1, POLLIN, 0});
     if (!judged_) launcher_.add_to(fds);
-    ::poll(fds.data(), fds.size(), kTickMs);
-    const double now = now_s();
-    const bool due = now - last_look_s_ >= kTickMs / 1e3;
+    ::poll(fds.data(), fds.size(), kGuardianTickMs);
+    const double now = clock_.now_s();
+    const bool due = now - last_look_s_ >= kGuardianTickMs / 1e3;
     if (due) last_look_s_ = now;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (fds[i].revents != 0) {  // nothing is ever written to a lifeline: it was closed
-        ::close(std::exchange(ranks_[i].lifeline, -1));
+        drop_lifeline(ranks_[i]);
         note_death(ranks_[i]);
       }
-      look_at(ranks_[i], due);
+      look_at(ranks_[i], now, due);
     }
   }
 
-  void look_at(LocalRank& rank, bool due) {
+  void look_at(LocalRank& rank, double now, bool due) {
     if (!rank.alive) return;
+    if (const std::int64_t progress = rank.slot->progress_ns.load();
+        progress != std::exchange(rank.progress_ns, progress))
+      rank.progress_s = now;
     if (due) rank.state = process_state(rank.process.pid());
     if (due && !rank.death_noted) rank.resident_bytes = resident_bytes_of(rank.process.pid());
     if (rank.process.ended()) {
@@ -157,25 +186,26 @@ class Guardian {
     if (rank.state != 'T')
       rank.stopped_since_s = -1;
     else if (rank.stopped_since_s < 0)
-      rank.stopped_since_s = now_s();
+      rank.stopped_since_s = now;
   }
 
-  RankView view_of(const LocalRank& rank) const {
+  RankView view_of(const LocalRank& rank) {
     const StatusSlot& slot = *rank.slot;
+    const double now = clock_.now_s();
     RankView view;
     view.rank = slot.rank.load();
     view.host = config_.host_of_rank[at(view.rank)];
     view.pid = rank.process.pid();
     view.state = slot.state.load();
     view.awaited_rank = slot.awaited_rank.load();
-    view.since_progress = {now_s() - static_cast<double>(slot.progress_ns.load()) * kNanosecond};
-    if (rank.stopped_since_s >= 0) view.stopped = Seconds{now_s() - rank.stopped_since_s};
+    view.since_progress = {now - rank.progress_s};
+    if (rank.stopped_since_s >= 0) view.stopped = Seconds{now - rank.stopped_since_s};
     view.traced = rank.state == 't';
     view.status = read_text(slot);
     return view;
   }
 
-  std::vector<RankView> all_views() const {
+  std::vector<RankView> all_views() {
     std::vector<RankView> views;
     for (const LocalRank& rank : ranks_) views.push_back(view_of(rank));
     for (const auto& [rank, view] : remote_) views.push_back(view);
@@ -195,16 +225,16 @@ class Guardian {
   /// Everybody here is gone; the root also stays for the other machines.
   bool is_over() {
     if (std::ranges::any_of(ranks_, [](const LocalRank& rank) { return rank.alive; })) return false;
-    if (!is_root()) {
-      if (!links_.empty()) links_[0].send(frame(Frame::Kind::Bye));
+    if (!links_.is_root()) {
+      links_.send(frame(Frame::Kind::Bye));
       return true;
     }
-    const double now = now_s();
+    const double now = clock_.now_s();
     if (finished_s_ < 0) finished_s_ = now;
-    const bool alone = static_cast<int>(departed_.size()) == network().num_machines - 1;
-    if (!alone && now - finished_s_ < kSilenceOfMachine.value) return false;
-    for (PeerLink& link : links_) link.send(frame(Frame::Kind::Bye));
-    drain_links();
+    if (!links_.all_departed() && now - finished_s_ < MachineLinks::kSilenceOfMachine.value)
+      return false;
+    links_.send(frame(Frame::Kind::Bye));
+    links_.drain();
     return true;
   }
 
@@ -222,8 +252,8 @@ class Guardian {
     const auto views = all_views();
     if (!loss.empty()) return end_job(loss, views);
     if (!deaths_.empty()) return end_job(death_text(views), views);
-    const bool decides = is_root() || links_.empty() || !links_[0].is_open();
-    const bool sees_all = views.size() == config_.host_of_rank.size() || !is_root();
+    const bool decides = links_.is_root() || !links_.expects_root();
+    const bool sees_all = views.size() == config_.host_of_rank.size() || !links_.is_root();
     if (!decides || !sees_all) return;
     const auto hang = find_hang(views, config_.hang_timeout);
     if (!hang) return;
@@ -257,11 +287,11 @@ class Guardian {
 
   /// The root speaks for the job; a machine that cannot reach it speaks for itself.
   void end_job(const std::string& cause, const std::vector<RankView>& views) {
-    if (!is_root() && !links_.empty() && links_[0].is_open()) {
+    if (links_.expects_root() && links_.reach_root(kAnswerOfRoot, clock_.now_s())) {
       send_cause(cause);
-      const double asked = now_s();
-      while (now_s() - asked < kAnswerOfRoot.value && links_[0].is_open()) {
-        for (const Frame& answer : links_[0].receive())
+      const Deadline deadline(kAnswerOfRoot);
+      while (links_.has_root() && !deadline.passed()) {
+        for (const Frame& answer : links_.receive(clock_.now_s()))
           if (answer.kind == Frame::Kind::Cause) return end_local_ranks();
         ::poll(nullptr, 0, 10);
       }
@@ -281,8 +311,8 @@ class Guardian {
 
   /// The launcher normally ends all ranks after an abort.
   void await_launcher() {
-    const double start = now_s();
-    while (any_alive() && now_s() - start < kGraceAfterError.value) sleep_until_something_happens();
+    const Deadline deadline(kGraceAfterError);
+    while (any_alive() && !deadline.passed()) sleep_until_something_happens();
   }
 
   void announce(const std::string& cause, const std::vector<RankView>& views) {
@@ -297,7 +327,7 @@ class Guardian {
       text += fmt::format("meshplan:   meanwhile {}\n", line);
     }
     if (!launcher_.line().say(LauncherMessage::Kind::Report, network().machine, text))
-      write_to_stderr(printable(text));
+      write_whole(STDERR_FILENO, printable(text));
   }
 
   bool any_alive() const {
@@ -307,22 +337,12 @@ class Guardian {
   void end_local_ranks() {
     judged_ = ended_ = true;
     for (const LocalRank& rank : ranks_) rank.process.signal(SIGKILL);
-    const double start = now_s();
-    while (any_alive() && now_s() - start < kGraceAfterKill.value) sleep_until_something_happens();
-    if (is_root()) drain_links();
+    const Deadline deadline(kGraceAfterKill);
+    while (any_alive() && !deadline.passed()) sleep_until_something_happens();
+    if (links_.is_root()) links_.drain();
   }
 
   // ------------------------------------------------------------ other machines
-
-  /// Reads on until the others have left: closing a socket with unread data discards what was sent.
-  void drain_links() {
-    const double start = now_s();
-    const auto is_open = [](const PeerLink& link) { return link.is_open(); };
-    while (std::ranges::any_of(links_, is_open) && now_s() - start < kAnswerOfRoot.value) {
-      for (PeerLink& link : links_) link.receive();
-      ::poll(nullptr, 0, 5);
-    }
-  }
 
   Frame frame(Frame::Kind kind) const {
     Frame made;
@@ -333,80 +353,42 @@ class Guardian {
 
   void join() {
     constexpr Seconds kToJoin{10.0};
-    const Identity identity{.from = network().machine,
-                            .to = 0,
-                            .size = network().num_machines,
-                            .purpose = Purpose::Guardians};
-    const Deadline deadline(kToJoin);
-    do {
-      Socket socket = connect_to_any(network().addresses, network().port, deadline);
-      const bool met =
-          socket.is_open() && introduce(
-                                  socket, [this] { return secret(); }, identity, deadline)
-                                      .result == Call::Result::Met;
-      if (met) return add_link(std::move(socket), 0);
-    } while (!deadline.passed() && ::poll(nullptr, 0, 50) == 0);
-    write_to_stderr(fmt::format(
-        "meshplan: warning: machine {} cannot reach the machine of rank 0 on port {}: a death or "
-        "hang is reported by each machine on its own\n",
-        network().machine, network().port));
-  }
-
-  void add_link(Socket socket, int machine) {
-    links_.emplace_back(std::move(socket));
-    machine_of_link_.push_back(machine);
-    heard_s_.push_back(now_s());
+    if (links_.reach_root(kToJoin, clock_.now_s())) return;
+    write_whole(STDERR_FILENO,
+                fmt::format("meshplan: warning: machine {} cannot reach the machine of rank 0 on "
+                            "port {}: a death or hang is reported by each machine on its own\n",
+                            network().machine, network().port));
   }
 
   void send_cause(const std::string& cause) {
     Frame message = frame(Frame::Kind::Cause);
     std::strncpy(message.text, cause.c_str(), sizeof(message.text) - 1);
-    for (PeerLink& link : links_)
-      if (link.is_open()) link.send(message);
+    links_.send(message);
   }
 
   void talk() {
     if (network().num_machines == 1) return;
-    if (is_root()) welcome();
-    const double now = now_s();
-    if (now - last_talk_s_ >= kTickMs / 1e3) {
+    const double now = clock_.now_s();
+    if (now - last_talk_s_ >= kGuardianTickMs / 1e3) {
       last_talk_s_ = now;
-      for (PeerLink& link : links_) {
-        if (!link.is_open()) continue;
-        link.send(frame(Frame::Kind::Alive));
-        if (!is_root())
-          for (const LocalRank& rank : ranks_) link.send(status_frame(view_of(rank)));
-      }
+      links_.send(frame(Frame::Kind::Alive));
+      if (!links_.is_root())
+        for (const LocalRank& rank : ranks_) links_.send(status_frame(view_of(rank)));
     }
-    for (std::size_t i = 0; i < links_.size() && !ended_; ++i) listen_to(i);
-  }
-
-  void welcome() {
-    for (Guest& guest : door_->guests()) {
-      const int machine = guest.identity.from;
-      if (machine > 0 && machine < network().num_machines)
-        add_link(std::move(guest.socket), machine);
-    }
-  }
-
-  void listen_to(std::size_t i) {
-    for (const Frame& message : links_[i].receive()) {
-      heard_s_[i] = now_s();
+    for (const Frame& message : links_.receive(now)) {
       if (message.kind == Frame::Kind::Status) remember(message);
-      if (message.kind == Frame::Kind::Bye) departed_[machine_of_link_[i]] = true;
-      if (message.kind == Frame::Kind::Cause) {
-        announce(is_root() ? message.text : "", all_views());
-        send_cause(message.text);
-        judged_ = true;
-        if (message.text[0] == '\0') await_launcher();
-        return end_local_ranks();
-      }
+      if (message.kind == Frame::Kind::Cause) return follow(message.text);
     }
-    const int machine = machine_of_link_[i];
-    const bool silent = !links_[i].is_open() || now_s() - heard_s_[i] > kSilenceOfMachine.value;
-    if (departed_.contains(machine) || !silent) return;
-    departed_[machine] = true;
-    end_job(lost_text(machine), all_views());
+    if (const auto machine = links_.lost_machine(now)) end_job(lost_text(*machine), all_views());
+  }
+
+  /// Ends the job as another machine's guardian has asked; empty: a rank says why itself.
+  void follow(const std::string& cause) {
+    announce(links_.is_root() ? cause : "", all_views());
+    send_cause(cause);
+    judged_ = true;
+    if (cause.empty()) await_launcher();
+    end_local_ranks();
   }
 
   std::string lost_text(int machine) const {
@@ -449,15 +431,14 @@ class Guardian {
   }
 
   GuardianConfig config_;
+  RunningClock clock_;
   LauncherWatch launcher_;
+  MachineLinks links_;
+  std::optional<GuardianWatch> spare_;
+  double spare_tried_s_ = -1;
   OutOfMemoryKills memory_kills_;
   std::vector<LocalRank> ranks_;
-  std::vector<int> deaths_;      // ranks, in the order noticed
-  std::optional<Door> door_;     // root: for the other machines
-  std::vector<PeerLink> links_;  // root: one a machine; else one to the root, or none
-  std::vector<int> machine_of_link_;
-  std::vector<double> heard_s_;
-  std::map<int, bool> departed_;  // machines that have left, in peace or lost
+  std::vector<int> deaths_;  // ranks, in the order noticed
   std::map<int, RankView> remote_;
   double finished_s_ = -1;  // when all local ranks were gone
   double last_look_s_ = 0;
@@ -479,11 +460,22 @@ void start_guardian(const GuardianConfig& config) {
   }
   // A grandchild, so that the rank never has a child to wait for.
   if (::fork() != 0) ::_exit(0);
-  become_guardian(config);
+  become_guardian(config, kNameOfGuardian);
+  GuardianConfig own = config;
+  // All ranks have connected before.
+  while (const auto peer = accept_own_user(own.lifeline_listener))
+    own.lifelines.push_back({peer->pid, peer->socket});
+  ::close(std::exchange(own.lifeline_listener, -1));
+  serve_as_guardian(std::move(own));
+}
+
+void serve_as_guardian(GuardianConfig config) {
+  prctl(PR_SET_NAME, kNameOfGuardian);
   try {
-    Guardian(config).run();
+    Guardian(std::move(config)).run();
   } catch (const std::exception& error) {
-    write_to_stderr(fmt::format("meshplan: the guardian failed: {}\n", error.what()));
+    write_whole(STDERR_FILENO,
+                printable(fmt::format("meshplan: the guardian failed: {}\n", error.what())));
   }
   ::_exit(0);
 }

@@ -1,4 +1,4 @@
-// The process that watches the ranks of one machine.
+// The process that watches the ranks of one machine. A second one (spare.hpp) watches it.
 #pragma once
 
 #include <string>
@@ -20,10 +20,21 @@ struct GuardianNetwork {
   std::vector<std::string> addresses;  // of machine 0, in the order in which to try them
 };
 
+/// A connection of a local rank, which closes when its process ends.
+struct Lifeline {
+  int pid = 0;
+  int socket = -1;
+};
+
+struct GuardPost;
+
 struct GuardianConfig {
-  StatusSlot* slots = nullptr;  // of this machine's ranks
+  GuardPost* post = nullptr;    // in memory that this machine's ranks share
+  StatusSlot* slots = nullptr;  // likewise
   int num_slots = 0;
-  int lifeline_listener = -1;             // Unix socket with one connection of every local rank
+  int lifeline_listener =
+      -1;  // Unix socket with one connection of every local rank, to be accepted
+  std::vector<Lifeline> lifelines;
   std::vector<std::string> host_of_rank;  // of the whole job
   std::vector<int> machine_of_rank;
   Seconds hang_timeout;
@@ -34,5 +45,8 @@ struct GuardianConfig {
 /// Starts the guardian, detached from this process and its launcher. The slots must hold live pids.
 /// @throws IoError
 void start_guardian(const GuardianConfig& config);
+
+/// In a process that has become one (become_guardian.hpp): guards until the ranks have ended.
+[[noreturn]] void serve_as_guardian(GuardianConfig config);
 
 }  // namespace meshplan::runtime

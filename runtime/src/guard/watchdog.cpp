@@ -15,9 +15,12 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "core/words.hpp"
 #include "guard/guardian.hpp"
+#include "guard/guardian_lifeline.hpp"
 #include "guard/interrupt_mark.hpp"
+#include "guard/spare.hpp"
 #include "launch/launcher_line.hpp"
 #include "launch/launcher_watch.hpp"
 #include "meet/secret.hpp"
@@ -55,7 +58,7 @@ Invitation make_invitation(const JobLayout& layout, Socket& listener) {
 
 }  // namespace
 
-/// The slots of one machine, in memory that vanishes with its last user.
+/// The post and the slots of one machine, in memory that vanishes with its last user.
 class Watchdog::SharedPage {
  public:
   SharedPage(const std::string& name, int num_slots, bool create) : num_slots_(num_slots) {
@@ -69,17 +72,23 @@ class Watchdog::SharedPage {
     ::close(file);
     errno = error;
     if (memory_ == MAP_FAILED) fail("map", name);
-    if (create)
-      for (int i = 0; i < num_slots; ++i) new (&slots()[i]) StatusSlot;
+    if (!create) return;
+    new (&post()) GuardPost;
+    for (StatusSlot& slot : slots()) new (&slot) StatusSlot;
   }
   ~SharedPage() { munmap(memory_, size()); }
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
 
-  StatusSlot* slots() { return static_cast<StatusSlot*>(memory_); }
+  GuardPost& post() { return *static_cast<GuardPost*>(memory_); }
+  std::span<StatusSlot> slots() {
+    return {reinterpret_cast<StatusSlot*>(&post() + 1), static_cast<std::size_t>(num_slots_)};
+  }
 
  private:
-  std::size_t size() const { return static_cast<std::size_t>(num_slots_) * sizeof(StatusSlot); }
+  std::size_t size() const {
+    return sizeof(GuardPost) + static_cast<std::size_t>(num_slots_) * sizeof(StatusSlot);
+  }
   [[noreturn]] static void fail(std::string_view what, const std::string& name) {
     throw IoError(
         fmt::format("cannot {} the shared status page {}: {}", what, name, std::strerror(errno)));
@@ -108,35 +117,40 @@ Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogO
   world.barrier().wait();
   if (!first) page_ = std::make_unique<SharedPage>(name, num_local, false);
 
-  slot_ = &page_->slots()[std::ranges::find(local, layout.rank) - local.begin()];
+  const auto place = std::ranges::find(local, layout.rank) - local.begin();
+  slot_ = &page_->slots()[static_cast<std::size_t>(place)];
   slot_->rank.store(layout.rank);
   slot_->pid.store(getpid());
   board_.emplace(*slot_);
   board_->set("starting");
   slot_->starter.store(process_not_to_outlive());
-  lifeline_ = connect_locally(name);
+  const int lifeline = connect_locally(name);
   world.barrier().wait();
   interrupt_mark_ = std::make_unique<InterruptMark>(*slot_);
-  const auto watched = [&] {
-    launcher_line().say(LauncherMessage::Kind::Watched, layout.rank);
-    launcher_line().hang_up();
-  };
-  if (!first) {
-    watched();
-    return;
+  if (first) {
+    shm_unlink(name.c_str());
+    start_guardian({.post = &page_->post(),
+                    .slots = page_->slots().data(),
+                    .num_slots = num_local,
+                    .lifeline_listener = lifelines,
+                    .host_of_rank = layout.host_of_rank,
+                    .machine_of_rank = layout.machine_of_rank,
+                    .hang_timeout = options.hang_timeout,
+                    .report_socket = options.report_socket,
+                    .network = {layout.num_machines(), layout.machine(), listener.get(),
+                                invitation.port, invitation.key, words_of(invitation.addresses)}});
+    ::close(lifelines);
   }
-  shm_unlink(name.c_str());
-  GuardianNetwork network{layout.num_machines(), layout.machine(), listener.get(),
-                          invitation.port,       invitation.key,   words_of(invitation.addresses)};
-  start_guardian({page_->slots(), num_local, lifelines, layout.host_of_rank, layout.machine_of_rank,
-                  options.hang_timeout, options.report_socket, std::move(network)});
-  ::close(lifelines);
-  watched();
+  lifeline_ = std::make_unique<GuardianLifeline>(lifeline, page_->post(), page_->slots(),
+                                                 layout.host_of_rank[at(layout.rank)],
+                                                 options.report_socket);
+  launcher_line().say(LauncherMessage::Kind::Watched, layout.rank);
+  launcher_line().hang_up();
 }
 
 Watchdog::~Watchdog() {
   slot_->state.store(std::uncaught_exceptions() > 0 ? RankState::Failed : RankState::Finished);
-  ::close(lifeline_);
+  lifeline_.reset();
 }
 
 }  // namespace meshplan::runtime

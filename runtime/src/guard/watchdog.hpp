@@ -14,6 +14,7 @@
 
 namespace meshplan::runtime {
 
+class GuardianLifeline;
 class InterruptMark;
 
 struct WatchdogOptions {
@@ -27,10 +28,11 @@ struct WatchdogOptions {
 };
 
 /// Watches all ranks from a process of its own on each machine (a "guardian"), which no launcher
-/// knows: it sees a death within milliseconds, needs no thread and no MPI in the ranks, and lives
-/// on when the launcher kills them. On the first death or hang it writes one message to standard
-/// error, ends every rank of its machine (also stopped ones), and has the other machines do the
-/// same. Guardians of several machines talk TCP, to the one of rank 0.
+/// knows: it sees a death within milliseconds, needs no MPI in the ranks, and lives on when the
+/// launcher kills them. On the first death or hang it writes one message to standard error, ends
+/// every rank of its machine (also stopped ones), and has the other machines do the same. Guardians
+/// of several machines talk TCP, to the one of rank 0. A second process (spare.hpp) takes a
+/// guardian's place; when both are lost, the ranks end the job (guardian_lifeline.hpp).
 ///
 /// Create it right after MPI has started, before large memory is allocated (the guardian is forked
 /// from the lowest rank of each machine); destroy it when the rank's work is done.
@@ -51,7 +53,7 @@ class Watchdog {
   class SharedPage;
   std::unique_ptr<SharedPage> page_;
   StatusSlot* slot_ = nullptr;
-  int lifeline_ = -1;  // closes when this process ends, however it ends
+  std::unique_ptr<GuardianLifeline> lifeline_;
   std::optional<StatusBoard> board_;
   std::unique_ptr<InterruptMark> interrupt_mark_;
 };

@@ -29,6 +29,7 @@ constexpr milliseconds kGraceOfReport{300};       // mpiexec may be faster than 
 constexpr milliseconds kGraceOfMpiexec{4'000};    // to notice by itself
 constexpr milliseconds kGraceOfInterrupt{8'000};  // mpiexec ends its ranks itself
 constexpr milliseconds kGraceOfRanks{4'000};      // to be gone after mpiexec
+constexpr milliseconds kTimeUnguarded{8'000};     // or for ranks to say that they have none
 
 bool is_ours(int code) {
   return (code >= 0 && code <= 3) || code == kInterrupted;
@@ -138,7 +139,7 @@ void LaunchedJob::pass_signals() {
 /// The pipes of mpiexec may break while it cleans up: what guardians say is printed here.
 void LaunchedJob::relay() {
   for (const std::string& report : desk_.hear()) {
-    if (interrupted_) continue;  // whatever ended then, nothing died
+    if (interrupted_ || said_) continue;  // nobody died, or for the cause that was said first
     const std::string text = printable(report);
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
     said_ = true;
@@ -189,6 +190,9 @@ void LaunchedJob::supervise() {
     if (helper.process.ended() && exit_status_of(helper.process.pid()) > 0)
       end_after(kGraceOfMpiexec, helper.what);
   if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
+  if (!desk_.misses_guardian()) guarded_ = Clock::now();
+  if (Clock::now() - guarded_ > kTimeUnguarded)
+    end_after(milliseconds{0}, "the guardians of ranks on this machine have ended");
   if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
   // Lost ranks are named only now: on a busy machine some say their first word long after one is
   // lost.

@@ -55,6 +55,7 @@ class LaunchedJob {
   BlockedSignals signals_;
   OutOfMemoryKills memory_kills_;
   Clock::time_point started_ = Clock::now();
+  Clock::time_point guarded_ = started_;  // no guardian was missed then
   std::int64_t started_wall_s_ = 0;
   int mpiexec_ = 0;
   std::vector<Helper> helpers_;

@@ -104,6 +104,7 @@ std::vector<std::string> LauncherDesk::hear() {
     if (read(caller, reports)) return false;
     ::close(caller.socket);
     if (caller.is_rank) lost_.push_back({caller.rank, caller.pid, caller.doing});
+    if (caller.guarded_machine) unguarded_.insert(*caller.guarded_machine);
     return true;
   });
   return reports;
@@ -144,8 +145,13 @@ void LauncherDesk::take(Caller& caller, const LauncherMessage& message,
     case Kind::Watched:
       caller.is_rank = false;
       break;
-    case Kind::Guardian:
-      break;  // its line says that its ranks are not all gone
+    case Kind::Guardian:  // its line says that its ranks are not all gone
+      caller.guarded_machine = message.rank;
+      unguarded_.erase(message.rank);
+      break;
+    case Kind::Leaves:
+      caller.guarded_machine.reset();
+      break;
     case Kind::Interrupted:
       interrupted_ = true;
       break;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct LauncherMessage {
     Watched,      // that rank: a guardian watches it from now on
     Failed,       // that rank: it has printed why it ends
     Guardian,     // a guardian; `rank`: its machine
+    Leaves,       // that guardian: its work is done
     Interrupted,  // a guardian: a rank was told to end by a signal; no failure
     Report,       // a guardian, text: why the job ends
   };
@@ -82,11 +84,14 @@ class LauncherDesk {
   bool has_heard_any() const { return !heard_.empty(); }
   bool rank_failed() const { return rank_failed_; }  // and has said why
   bool interrupted() const { return interrupted_; }
+  /// A guardian has hung up before its work was done, and no other has taken its place yet.
+  bool misses_guardian() const { return !unguarded_.empty(); }
 
  private:
   struct Caller {
     int socket = -1;
     int pid = 0;
+    std::optional<int> guarded_machine;  // of a guardian
     bool is_rank = false;
     int rank = 0;
     std::string doing;
@@ -100,6 +105,7 @@ class LauncherDesk {
   std::vector<Caller> callers_;
   std::vector<LostRank> lost_;
   std::set<int> heard_;
+  std::set<int> unguarded_;  // machines
   bool rank_failed_ = false;
   bool interrupted_ = false;
 };

@@ -72,7 +72,10 @@ int train(const MpiSession& session, const Arguments& arguments) {
   const auto world = make_host_world(session, options);
   if (arguments.progress_thread) world->progress_in_background(true);
   const int rank = world->rank();
-  const int num_steps = arguments.mode == "last" ? 1'000'000 : 6;
+  constexpr int kTwoSeconds = 100;
+  const int num_steps = arguments.mode == "last"   ? 1'000'000
+                        : arguments.mode == "wait" ? kTwoSeconds
+                                                   : 6;
   for (int step = 0; step < num_steps; ++step) {
     watchdog.board().set(fmt::format("step {}, stage {}, computing F mb{}", step, rank, step));
     ::usleep(20'000);
@@ -87,6 +90,7 @@ int train(const MpiSession& session, const Arguments& arguments) {
     send.wait();
   }
   world->barrier().wait();
+  if (arguments.mode == "wait" && rank == 0) fmt::print("ranks finish\n");
   return 0;
 }
 
