@@ -9,6 +9,7 @@
 #include "comm/mpi_channel.hpp"
 #include "comm/mpi_check.hpp"
 #include "job/rank_card.hpp"
+#include "launch/control_port.hpp"
 #include "launch/launcher_line.hpp"
 #include "launch/launcher_watch.hpp"
 #include "runtime/launch/launch.hpp"
@@ -31,16 +32,32 @@ JobLayout find_layout() {
   return layout_of(rank, cards);
 }
 
+/// MPI's transports listen on every interface, although ranks of one machine talk by shared memory.
+/// What the user has set stays.
+void listen_on_loopback() {
+  constexpr int kKeep = 0;
+  for (const char* variable : {"UCX_NET_DEVICES", "FI_TCP_IFACE"})
+    ::setenv(variable, "lo", kKeep);  // NOLINT(concurrency-mt-unsafe)
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   end_with_proxy();
-  const auto outer = detect_outer_launch([](const char* name) { return std::getenv(name); });
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  const bool alone = is_alone_under_proxy(environment);
+  ControlPort control_port;
+  if (alone) {
+    control_port.close_to_strangers();
+    listen_on_loopback();
+  }
+  const auto outer = detect_outer_launch(environment);
   const int number = outer ? outer->rank : 0;
   using Kind = LauncherMessage::Kind;
   launcher_line().say(Kind::Rank, number, "starting MPI");
   try {
     start(argc, argv);
+    control_port.close_to_strangers();  // all ranks have met, so all proxies have called
     launcher_line().say(Kind::Rank, number, "meeting the other ranks");
     layout_ = find_layout();
   } catch (...) {

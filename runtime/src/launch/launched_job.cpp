@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/printable.hpp"
+#include "launch/launcher_watch.hpp"
 #include "os/orphaned_memory.hpp"
 
 namespace meshplan::runtime {
@@ -156,7 +157,7 @@ void LaunchedJob::say(const std::string& cause) {
 
 /// That a helper (ssh) was started for; nullptr for a proxy on this machine.
 const HostSlots* LaunchedJob::host_behind(int helper) const {
-  if (name_of(helper) == "hydra_pmi_proxy") return nullptr;
+  if (name_of(helper) == kProxyName) return nullptr;
   const std::vector<std::string> arguments = arguments_of_process(helper);
   for (const HostSlots& host : spec_.hosts)
     if (std::ranges::find(arguments, host.name) != arguments.end()) return &host;

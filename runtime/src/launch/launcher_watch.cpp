@@ -12,7 +12,6 @@
 namespace meshplan::runtime {
 namespace {
 
-constexpr const char* kProxy = "hydra_pmi_proxy";
 constexpr const char* kMpiexec = "mpiexec";
 constexpr const char* kSlurmStep = "slurmstepd";
 
@@ -20,7 +19,7 @@ constexpr const char* kSlurmStep = "slurmstepd";
 std::vector<int> starters_of(int parent) {
   std::vector<int> chain{parent};
   for (const int pid : ancestors_of(parent)) chain.push_back(pid);
-  const auto proxy = std::ranges::find(chain, std::string(kProxy), name_of);
+  const auto proxy = std::ranges::find(chain, std::string(kProxyName), name_of);
   if (proxy == chain.end()) return {parent};
   const bool mpiexec_is_here =
       proxy + 1 != chain.end() && name_of(*(proxy + 1)).starts_with(kMpiexec);
@@ -35,7 +34,7 @@ bool ignores_hangup() {
 }
 
 std::string role_of(const std::string& name) {
-  if (name == kProxy) return "MPI's proxy on this machine, hydra_pmi_proxy";
+  if (name == kProxyName) return "MPI's proxy on this machine, hydra_pmi_proxy";
   if (name.starts_with(kMpiexec)) return "its launcher, mpiexec";
   return "the process that started its ranks, " + printable_line(name);
 }
@@ -46,13 +45,13 @@ int process_not_to_outlive() {
   const int parent = ::getppid();
   if (parent <= 1) return 0;
   const std::string name = name_of(parent);
-  const bool is_launcher = name == kProxy || name == kSlurmStep;
+  const bool is_launcher = name == kProxyName || name == kSlurmStep;
   return is_launcher || !ignores_hangup() ? parent : 0;
 }
 
 void end_with_proxy() {
   const int proxy = ::getppid();
-  if (name_of(proxy) != kProxy) return;
+  if (name_of(proxy) != kProxyName) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != proxy) ::raise(SIGKILL);  // it ended in between
 }

@@ -11,6 +11,8 @@
 
 namespace meshplan::runtime {
 
+constexpr const char* kProxyName = "hydra_pmi_proxy";  // MPI's, which starts the ranks
+
 /// The process that this rank must not outlive: who started it; 0 = nobody. A rank that is not
 /// MPI's and ignores SIGHUP (nohup) was meant to outlive whoever started it.
 int process_not_to_outlive();
