@@ -1,6 +1,5 @@
 // meshplan run: executes a plan on ranks of its own.
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "models/spec_difference.hpp"
 #include "options/inputs.hpp"
 #include "options/run_options.hpp"
+#include "options/run_start.hpp"
 #include "output/kineto_folder.hpp"
 #include "output/output.hpp"
 #include "output/run_log.hpp"
@@ -193,6 +193,12 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
+  runtime::check_same_start(job.world(), options.train.checkpoints.folder,
+                            options.resumed ? std::optional(options.resumed->step) : std::nullopt);
+  if (is_done(options)) {
+    if (leads) say_done(options);
+    return kDone;
+  }
   if (leads) require_places(options);
   RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
@@ -251,31 +257,6 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   return code;
 }
 
-/// Fills in what was not given of the checkpoints, and the seed of what is resumed.
-void resolve_checkpoints(RunOptions& options) {
-  runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
-  const bool latest = options.resume == "latest";
-  if (options.checkpoint_dir)
-    checkpoints.folder = *options.checkpoint_dir;
-  else if (options.resume && !latest)
-    checkpoints.folder =
-        std::filesystem::absolute(runtime::resolve_checkpoint(*options.resume)).parent_path();
-  else if (latest || checkpoints.every > 0)
-    checkpoints.folder = "checkpoints";
-  if (options.resume)
-    checkpoints.resume = runtime::resolve_checkpoint(latest ? checkpoints.folder : *options.resume);
-  checkpoints.init_from = options.init_from.value_or("");
-  if (!checkpoints.init_from.empty() && !runtime::is_hugging_face_folder(checkpoints.init_from))
-    checkpoints.init_from = runtime::resolve_checkpoint(checkpoints.init_from);
-  if (!options.seed && !checkpoints.resume.empty())
-    options.seed = static_cast<std::int64_t>(runtime::seed_of(checkpoints.resume));
-  if (options.seed) options.train.seed = static_cast<std::uint64_t>(*options.seed);
-  // The ranks find what is found here, whatever is saved until they begin.
-  if (!checkpoints.folder.empty()) options.checkpoint_dir = checkpoints.folder;
-  if (!checkpoints.resume.empty()) options.resume = checkpoints.resume;
-  if (!checkpoints.init_from.empty()) options.init_from = checkpoints.init_from;
-}
-
 /// Fills in what was not given, before the device is chosen.
 void resolve(RunOptions& options) {
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
@@ -283,13 +264,17 @@ void resolve(RunOptions& options) {
     options.traced_steps = options.trace || options.chrome || options.kineto ? 3 : 0;
   options.train.traced_steps = *options.traced_steps;
   options.train.verify_start = !options.no_verify_start;
-  resolve_checkpoints(options);
+  resolve_start(options);
 }
 
 int run(RunOptions& options, const Command& command) {
   check(options);
   resolve(options);
   const program::Plan plan = load_plan(options);
+  if (!is_rank() && is_done(options)) {
+    say_done(options);
+    return kDone;
+  }
   const DeviceKind device = choose_device(options.device, plan, *options.file);
   if (device == DeviceKind::Cpu && options.device.gemm_cache)
     throw ConfigError(
@@ -315,6 +300,8 @@ void add_run_command(CommandLine& line) {
           "measured.json\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3 --resume latest\n"
+          "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --resume latest-if-any"
+          "     (and once more)\n"
           "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)\n"
           "  torchrun --no-python --nproc-per-node 4 meshplan run plan.json --steps 20")
       .on_run([options, command] { return run(*options, command); });

@@ -65,8 +65,10 @@ void add_run_options(Command& command, RunOptions& options) {
       .at_least(0)
       .option("--keep", options.train.checkpoints.keep, "newest checkpoints to keep; 0 = all")
       .at_least(0)
-      .option("--resume", options.resume,
-              "continue a run: latest, a checkpoint, or a folder of them")
+      .option(
+          "--resume", options.resume,
+          "continue a run: latest, a checkpoint, or a folder of them; latest-if-any starts a new "
+          "one where there is none, so that one command starts and restarts a job")
       .is_path()
       .option("--init-from", options.init_from,
               "start a new run from the weights of a checkpoint or a Hugging Face model")

@@ -316,6 +316,23 @@ class Training {
 
 }  // namespace
 
+void check_same_start(Communicator& world, const std::string& folder,
+                      std::optional<std::int64_t> steps_done) {
+  constexpr std::int64_t kNew = -1;
+  const std::int64_t own = steps_done.value_or(kNew);
+  std::int64_t first = own;
+  world.broadcast({&first, 1, DType::I64}, 0).wait();
+  const auto say = [](std::int64_t step) {
+    return step == kNew ? std::string("no checkpoint")
+                        : fmt::format("the checkpoint of step {}", step);
+  };
+  if (own != first)
+    throw ConfigError(
+        fmt::format("{}: rank {} finds {} to resume there, rank 0 {}; use a "
+                    "--checkpoint-dir on a file system that all hosts share",
+                    folder, world.rank(), say(own), say(first)));
+}
+
 void check_start(const program::Plan& plan, const TrainOptions& options) {
   const TokenFile file(options.data_path);
   check_start(plan, options.checkpoints, identify(file, split_of(file, plan, options).training),

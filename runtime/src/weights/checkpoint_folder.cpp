@@ -38,6 +38,28 @@ bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
   return key == "name" || key == "init_std";
 }
 
+/// As a shell reads it as one word.
+std::string shell_word(const std::string& path) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
+  std::string word = "'";
+  for (const char letter : path)
+    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return word + "'";
+}
+
+bool is_intact(const std::string& checkpoint) {
+  try {
+    Checkpoint(checkpoint).verify();
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  } catch (const IoError&) {
+    return false;
+  }
+}
+
 std::string optimizer_name(const program::Plan& plan) {
   return Json::parse(program::to_json(plan)).at("workload").at("optimizer").at("kind");
 }
@@ -59,49 +81,40 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{}", folder, kPrefix, step);
 }
 
+std::optional<std::string> newest_checkpoint(const std::string& folder) {
+  std::error_code error;
+  std::optional<std::int64_t> newest;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    newest = std::max(newest, step_of(entry.path().filename().string()));
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder, error.message()));
+  if (!newest) return std::nullopt;
+  std::string path = checkpoint_path(folder, *newest);
+  // A save is renamed to step-N with its index in it, so nothing unfinished has this name.
+  if (!is_there(fs::path(path) / kIndexFile))
+    throw ConfigError(
+        fmt::format("{0}: has no {1}: it is damaged; move it aside (mv {2} {2}.damaged){3}", path,
+                    kIndexFile, shell_word(path), newest_intact_beside(path)));
+  return path;
+}
+
 std::string resolve_checkpoint(const std::string& given) {
   if (is_there(fs::path(given) / kIndexFile)) return given;
   if (!is_folder(given)) throw ConfigError(fmt::format("{}: no such checkpoint folder", given));
-  const std::vector<std::int64_t> steps = checkpoint_steps(given);
-  if (steps.empty())
+  const std::optional<std::string> newest = newest_checkpoint(given);
+  if (!newest)
     throw ConfigError(fmt::format("{}: holds no complete checkpoint (a folder step-N with an {})",
                                   given, kIndexFile));
-  return checkpoint_path(given, steps.back());
+  return *newest;
 }
-
-namespace {
-
-/// As a shell reads it as one word.
-std::string quoted(const std::string& path) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
-  std::string word = "'";
-  for (const char letter : path)
-    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return word + "'";
-}
-
-bool is_intact(const std::string& checkpoint) {
-  try {
-    Checkpoint(checkpoint).verify();
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  } catch (const IoError&) {
-    return false;
-  }
-}
-
-}  // namespace
 
 std::string resume_command(const std::string& folder, std::int64_t step,
                            const std::string& checkpoint) {
   std::string moves;
   for (const std::int64_t newer : checkpoint_steps(folder))
     if (newer > step)
-      moves += fmt::format("mv {0} {0}.damaged && ", quoted(checkpoint_path(folder, newer)));
-  const std::string resume = "--resume " + quoted(checkpoint);
+      moves += fmt::format("mv {0} {0}.damaged && ", shell_word(checkpoint_path(folder, newer)));
+  const std::string resume = "--resume " + shell_word(checkpoint);
   return moves.empty() ? resume : fmt::format("{}meshplan run ... {}", moves, resume);
 }
 
@@ -136,8 +149,8 @@ Checkpoint open_checkpoint(const std::string& folder) {
   }
 }
 
-std::uint64_t seed_of(const std::string& checkpoint) {
-  return open_checkpoint(checkpoint).index().run.seed;
+RunState run_state_of(const std::string& checkpoint) {
+  return open_checkpoint(checkpoint).index().run;
 }
 
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,

@@ -139,6 +139,12 @@ class Checkpoint final : public ParameterSource {
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
+/// The newest checkpoint in `folder`; nothing if there is no such folder or none was completed in
+/// it (leftovers of unfinished saves, step-N.tmp, do not count).
+/// @throws ConfigError if the newest folder step-N has no index: it was complete once; IoError if
+/// the folder cannot be read
+std::optional<std::string> newest_checkpoint(const std::string& folder);
+
 /// The checkpoint that `given` names: one itself, or the newest in a folder of them.
 /// @throws ConfigError if there is none, with what is there
 std::string resolve_checkpoint(const std::string& given);
@@ -147,8 +153,8 @@ std::string resolve_checkpoint(const std::string& given);
 /// intact if this one is not
 Checkpoint open_checkpoint(const std::string& folder);
 
-/// The seed of the run that `checkpoint` belongs to.
-std::uint64_t seed_of(const std::string& checkpoint);
+/// Where the run stands that `checkpoint` belongs to. @throws ConfigError as open_checkpoint
+RunState run_state_of(const std::string& checkpoint);
 
 /// Reads the checkpoints of a folder completely, the newest first, but for `except`.
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,

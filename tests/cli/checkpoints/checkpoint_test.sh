@@ -4,7 +4,7 @@
 set -u
 meshplan=$1
 kills=${2:-20}
-source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../expect.sh"
 source "$tests/tiny_training.sh"
 
 losses() {  # losses NAME ARGUMENTS...: runs it and keeps what it says in losses/NAME.json
@@ -45,7 +45,7 @@ expect 0 "weights of .*step-8" "$meshplan" run tp2.json --data text.txt --steps 
 
 # --- refused before any rank starts
 expect 2 "resume.* or --init-from" "$meshplan" run pp2.json --data text.txt --resume b --init-from b
-expect 2 "is at step 8 already" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
+expect 0 "^all 8 steps are done: b/step-8$" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
 expect 2 "its run has --seed 3, not 4" "$meshplan" run pp2.json --data text.txt --seed 4 --resume b
 expect 2 "checkpoints of another run, up to step 8" "$meshplan" run pp2.json --data text.txt \
   --steps 9 --checkpoint-dir b
