@@ -29,6 +29,7 @@
 #include "reports/run_report.hpp"
 #include "runtime/measure/machine_watch.hpp"
 #include "runtime/os/stop_signal.hpp"
+#include "runtime/train/kept_settings.hpp"
 #include "runtime/train/preflight.hpp"
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
@@ -114,13 +115,23 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
-/// How the saved run was trained, if this one goes on with other settings; else empty.
-std::string optimizer_change(const program::Plan& plan, const std::string& resume) {
-  if (resume.empty()) return "";
-  const std::string saved =
-      reports::optimizer_line(runtime::open_checkpoint(resume).plan().workload.optimizer);
-  if (saved == reports::optimizer_line(plan.workload.optimizer)) return "";
-  return fmt::format("differs  the optimizer so far: {}\n", saved);
+/// In what the run goes on otherwise than before, as it was asked to, and what is taken to have
+/// been alike; empty for a new run.
+std::string resumed_settings(const program::Plan& plan, const RunOptions& options) {
+  if (!options.resume) return "";
+  const runtime::Checkpoint checkpoint = runtime::open_checkpoint(*options.resume);
+  const program::Plan saved = checkpoint.plan();
+  const runtime::RunState& run = checkpoint.index().run;
+  const runtime::RunConfiguration before{saved, run.seed, run.settings};
+  const runtime::RunConfiguration now{plan, options.train.seed,
+                                      runtime::settings_of(options.train)};
+  std::string lines;
+  for (const auto& [name, then, today] : runtime::changed_settings(before, now))
+    lines += fmt::format("changed  {} from {} to {}\n", name, then, today);
+  for (const auto& [name, then, today] : runtime::assumed_settings(before, now))
+    lines +=
+        fmt::format("assumed  {} was {}: the checkpoint is from before it was kept\n", name, then);
+  return lines;
 }
 
 /// What was read of a Hugging Face model's config.json, and where the plan chooses otherwise; empty
@@ -146,7 +157,7 @@ class Voice {
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
       output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-             optimizer_change(header.plan, options.train.checkpoints.resume),
+             resumed_settings(header.plan, options),
              import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     if (!speaks || !options.log) return;
     log_.emplace(*options.log, !options.train.checkpoints.resume.empty());

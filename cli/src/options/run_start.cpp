@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sstream>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
@@ -33,17 +35,33 @@ std::optional<std::string> checkpoint_to_resume(const RunOptions& options,
   return runtime::resolve_checkpoint(options.resume == kLatest ? folder : *options.resume);
 }
 
+/// The words between commas.
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> words;
+  std::istringstream parts(list);
+  for (std::string word; std::getline(parts, word, ',');) words.push_back(word);
+  return words;
+}
+
 }  // namespace
 
 void resolve_start(RunOptions& options) {
   runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
+  if (options.change && !options.resume)
+    throw ConfigError(
+        fmt::format("--change {}: is of a run that is resumed; add --resume, or leave it out",
+                    *options.change));
   const bool may_start_anew = options.resume == kLatestIfAny;
   checkpoints.folder = folder_to_save_to(options);
   options.resume = checkpoint_to_resume(options, checkpoints.folder);
+  if (options.resume && options.init_from && !may_start_anew)
+    throw ConfigError(
+        "give --resume to continue a run or --init-from to start a new one, not both");
   if (options.resume && may_start_anew) {
     options.init_from.reset();  // of the first start
     checkpoints.assume.clear();
   }
+  if (!options.resume) options.change.reset();
   checkpoints.resume = options.resume.value_or("");
   checkpoints.init_from = options.init_from.value_or("");
   if (!checkpoints.init_from.empty() && !runtime::is_hugging_face_folder(checkpoints.init_from))
@@ -52,6 +70,10 @@ void resolve_start(RunOptions& options) {
   if (!options.seed && options.resumed)
     options.seed = static_cast<std::int64_t>(options.resumed->seed);
   if (options.seed) options.train.seed = static_cast<std::uint64_t>(*options.seed);
+  if (!options.steps && options.resumed && options.resumed->settings)
+    options.steps = options.resumed->settings->num_steps;
+  options.train.num_steps = options.steps.value_or(options.train.num_steps);
+  checkpoints.changes = split(options.change.value_or(""));
   // The ranks find what is found here, whatever is saved until they begin.
   if (!checkpoints.folder.empty()) options.checkpoint_dir = checkpoints.folder;
   if (!checkpoints.init_from.empty()) options.init_from = checkpoints.init_from;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/error.hpp"
+#include "runtime/train/kept_settings.hpp"
 #include "runtime/weights/hugging_face_weights.hpp"
 
 namespace meshplan::runtime {
@@ -66,27 +68,26 @@ DataIdentity identify(const TokenFile& file, TokenRange training) {
 }
 
 void check_start(const program::Plan& plan, const CheckpointOptions& options,
-                 const DataIdentity& data, std::uint64_t seed, int num_steps) {
-  if (!options.resume.empty() && !options.init_from.empty())
-    throw ConfigError(
-        "give --resume to continue a run or --init-from to start a new one, not both");
-  std::int64_t start = 0;
+                 const RunState& start) {
+  require_invariant(options.resume.empty() || options.init_from.empty(),
+                    "a run that continues starts from no other weights");
+  std::int64_t steps_done = 0;
   if (!options.resume.empty()) {
     const Checkpoint checkpoint = open_checkpoint(options.resume);
     const RunState& run = checkpoint.index().run;
     check_fits(checkpoint.index(), options.resume, plan, ResumeKind::Continue);
-    check_data(run.data, data, options.resume);
-    if (run.seed != seed)
-      throw ConfigError(fmt::format("{}: its run has --seed {}, not {}; leave --seed out",
-                                    options.resume, run.seed, seed));
-    if (run.step >= num_steps)
+    const program::Plan saved = checkpoint.plan();
+    check_settings({saved, run.seed, run.settings}, {plan, start.seed, start.settings},
+                   options.resume, options.changes);
+    check_data(run.data, start.data, options.resume);
+    if (run.step >= start.settings->num_steps)
       throw ConfigError(
           fmt::format("--steps {}: counts from the start of the run, and {} is at "
                       "step {} already; use more",
-                      num_steps, options.resume, run.step));
-    start = run.step;
+                      start.settings->num_steps, options.resume, run.step));
+    steps_done = run.step;
   }
-  check_folder(options, start);
+  check_folder(options, steps_done);
   const bool imports = !options.init_from.empty() && is_hugging_face_folder(options.init_from);
   if (!options.assume.empty() && !imports)
     throw ConfigError(fmt::format(
@@ -104,13 +105,9 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
 }
 
 RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options,
-                               Trainer& trainer, Communicator& world, const DataIdentity& data,
-                               std::uint64_t seed, StatusBoard* status)
-    : plan_(plan),
-      options_(options),
-      trainer_(trainer),
-      world_(world),
-      run_{.seed = seed, .data = data} {
+                               Trainer& trainer, Communicator& world, RunState start,
+                               StatusBoard* status)
+    : plan_(plan), options_(options), trainer_(trainer), world_(world), run_(std::move(start)) {
   load_start();
   if (options_.folder.empty()) return;
   writer_.emplace(trainer.program(), trainer.saver_place(), world, options_.folder, options_.keep,
@@ -125,9 +122,9 @@ void RunCheckpoints::load_start() {
     } catch (const ConfigError& error) {
       throw ConfigError(error.what() + newest_intact_beside(options_.resume));
     }
-    const DataIdentity data = run_.data;
-    run_ = checkpoint.index().run;
-    run_.data = data;
+    const RunState now = std::exchange(run_, checkpoint.index().run);
+    run_.data = now.data;
+    run_.settings = now.settings;
     companions_ = checkpoint.companions();
     saved_step_ = run_.step;
   } else if (is_hugging_face_folder(options_.init_from) && !options_.init_from.empty()) {

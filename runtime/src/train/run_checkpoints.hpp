@@ -18,10 +18,11 @@ namespace meshplan::runtime {
 DataIdentity identify(const TokenFile& file, TokenRange training);
 
 /// Everything about the start that can be known without ranks. Opens what is resumed or imported.
+/// @param start  of a new run: its seed, data and settings
 /// @throws ConfigError naming what does not fit; for a damaged checkpoint also the newest intact
 /// one
 void check_start(const program::Plan& plan, const CheckpointOptions& options,
-                 const DataIdentity& data, std::uint64_t seed, int num_steps);
+                 const RunState& start);
 
 /// One per rank.
 class RunCheckpoints {
@@ -29,8 +30,7 @@ class RunCheckpoints {
   /// Collective over `world`: loads what the run starts from, takes the folder to save to.
   /// @throws ConfigError as check_start, and for data that does not have its hash
   RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options, Trainer& trainer,
-                 Communicator& world, const DataIdentity& data, std::uint64_t seed,
-                 StatusBoard* status);
+                 Communicator& world, RunState start, StatusBoard* status);
 
   /// Steps that are done before this run.
   int first_step() const { return static_cast<int>(run_.step); }

@@ -60,10 +60,6 @@ bool is_intact(const std::string& checkpoint) {
   }
 }
 
-std::string optimizer_name(const program::Plan& plan) {
-  return Json::parse(program::to_json(plan)).at("workload").at("optimizer").at("kind");
-}
-
 }  // namespace
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
@@ -166,32 +162,6 @@ void check_same_architecture(const models::ModelSpec& given, const std::string& 
                                   fmt::join(found, "; ")));
 }
 
-namespace {
-
-/// What decides which documents a sequence holds, and where. (The sample of lengths only predicts.)
-void check_packing(const program::Documents& saved, const program::Documents& now,
-                   const std::string& folder) {
-  const auto text = [](const std::optional<int>& token) {
-    return token ? std::to_string(*token) : std::string("none");
-  };
-  const auto on = [](bool packed) { return std::string(packed ? "on" : "off"); };
-  const std::pair<const char*, std::pair<std::string, std::string>> options[] = {
-      {"packed (--packed)", {on(saved.packed), on(now.packed)}},
-      {"end_of_document (--end-of-document)",
-       {text(saved.end_of_document), text(now.end_of_document)}},
-      {"pad_multiple (--pad-documents)",
-       {std::to_string(saved.pad_multiple), std::to_string(now.pad_multiple)}}};
-  for (const auto& [name, values] : options)
-    if (values.first != values.second)
-      throw ConfigError(fmt::format(
-          "{}: documents: {} is {}, but {} in the plan: its sequences would hold other tokens, and "
-          "the place in the data would be another; use {}, or start a new run from the weights "
-          "with --init-from {}",
-          folder, name, values.first, values.second, values.first, folder));
-}
-
-}  // namespace
-
 void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
                 ResumeKind kind) {
   const program::Plan saved =
@@ -202,25 +172,6 @@ void check_fits(const CheckpointIndex& index, const std::string& folder, const p
   std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors;
   for (const CheckpointTensor& tensor : index.manifest.tensors)
     tensors[{tensor.state, tensor.parameter}] = &tensor;
-  const program::OptimizerConfig& optimizer = plan.workload.optimizer;
-  if (kind == ResumeKind::Continue) {
-    if (saved.workload.optimizer.kind != optimizer.kind)
-      throw ConfigError(fmt::format(
-          "{}: its optimizer is {}, but {} in the plan, and their states do not convert; use {}, "
-          "or "
-          "start a new run from the weights with --init-from {}",
-          folder, optimizer_name(saved), optimizer_name(plan), optimizer_name(saved), folder));
-    const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> sizes[] = {
-        {"seq_len", {saved.workload.seq_len, plan.workload.seq_len}},
-        {"global_batch_size", {saved.workload.global_batch_size, plan.workload.global_batch_size}}};
-    for (const auto& [name, values] : sizes)
-      if (values.first != values.second)
-        throw ConfigError(fmt::format(
-            "{}: {} is {}, but {} in the plan: the place in the data would be another; use {}, or "
-            "start a new run from the weights with --init-from {}",
-            folder, name, values.first, values.second, values.first, folder));
-    check_packing(saved.workload.documents, plan.workload.documents, folder);
-  }
   for (const program::Program& program : program::lower_all(plan))
     for (const StateRegion& state : state_regions(program)) {
       if (kind == ResumeKind::WeightsOnly && state.name != kWeights) continue;

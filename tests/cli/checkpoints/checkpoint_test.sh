@@ -46,13 +46,14 @@ expect 0 "weights of .*step-8" "$meshplan" run tp2.json --data text.txt --steps 
 # --- refused before any rank starts
 expect 2 "resume.* or --init-from" "$meshplan" run pp2.json --data text.txt --resume b --init-from b
 expect 0 "^all 8 steps are done: b/step-8$" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
-expect 2 "its run has --seed 3, not 4" "$meshplan" run pp2.json --data text.txt --seed 4 --resume b
+expect 2 "seed is 3 so far, but 4 now .*: use --seed 3" "$meshplan" run pp2.json --data text.txt --seed 4 \
+  --steps 9 --decay-steps 8 --resume b
 expect 2 "checkpoints of another run, up to step 8" "$meshplan" run pp2.json --data text.txt \
-  --steps 9 --checkpoint-dir b
+  --steps 9 --decay-steps 8 --checkpoint-dir b
 expect 2 "newer than the one of step 4" "$meshplan" run pp2.json --data text.txt --resume b/step-4
-expect 2 "is other data" "$meshplan" run pp2.json --data model.json --steps 9 --resume b
+expect 2 "is other data" "$meshplan" run pp2.json --data model.json --steps 9 --decay-steps 8 --resume b
 expect 2 "--eval-every must hold out the same as before \(0\)" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume b --eval-every 2
+  --data text.txt --steps 9 --decay-steps 8 --resume b --eval-every 2
 expect 2 "none: holds no complete checkpoint|none: no such" "$meshplan" run pp2.json \
   --data text.txt --resume none
 expect 2 "unknown action 'inspct'; did you mean 'inspect'" "$meshplan" checkpoint inspct b
@@ -60,16 +61,16 @@ sed 's/"hidden_size": 64/"hidden_size": 32/' model.json >narrow.json
 "$meshplan" simulate --model narrow.json --cluster cpu-host --global-batch 4 --seq-len 32 \
   --out narrow_plan.json >/dev/null
 expect 2 "hidden_size is 64, but 32 in the plan" "$meshplan" run narrow_plan.json --data text.txt \
-  --steps 9 --resume b
+  --steps 9 --decay-steps 8 --resume b
 
 # --- damage
 cp -r b damaged
 printf 'x' | dd of=damaged/step-8/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
 expect 2 "is damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume damaged
+  --data text.txt --steps 9 --decay-steps 8 --resume damaged
 truncate -s -10 damaged/step-8/rank-00000.safetensors
 expect 2 "truncated or damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume damaged
+  --data text.txt --steps 9 --decay-steps 8 --resume damaged
 expect 2 "truncated or damaged" "$meshplan" checkpoint inspect damaged
 
 # --- what to type is offered, and works: a newer intact one beside a damaged one
@@ -77,16 +78,16 @@ cp -r b newer
 printf 'x' | dd of=newer/step-4/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
 expect 2 "intact checkpoint of step 8, newer than the one of step 4 .*: --resume $PWD/newer/step-8;|\
 intact checkpoint of step 8, newer than the one of step 4 .*: --resume newer/step-8;" \
-  "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-4
-expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-8
+  "$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume newer/step-4
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume newer/step-8
 # and an older intact one beside a damaged one, which would be the newest: the whole command
-"$meshplan" run pp2.json --data text.txt --steps 9 --resume damaged >stdout 2>stderr
+"$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume damaged >stdout 2>stderr
 offered=$(sed -nE 's/.*the newest intact one is [^:]*: (.*)/\1/p' stderr)
 [ "$offered" = "mv damaged/step-8 damaged/step-8.damaged && meshplan run ... --resume damaged/step-6" ] ||
   fail "no command is offered: $(cat stderr)"
 expect 2 "holds damaged checkpoints up to step 8, newer than the one of step 6" "$meshplan" run \
-  pp2.json --data text.txt --steps 9 --resume damaged/step-6
-eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --steps 9}" >stdout 2>stderr ||
+  pp2.json --data text.txt --steps 9 --decay-steps 8 --resume damaged/step-6
+eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --steps 9 --decay-steps 8}" >stdout 2>stderr ||
   fail "the offered command does not work: $offered: $(cat stderr)"
 
 # --- export
@@ -130,7 +131,7 @@ last=$(sed -nE 's/.*stopped by a signal after step ([0-9]+), which is saved.*/\1
 [ -n "$last" ] && [ -f "stopped/step-$last/index.json" ] || fail "SIGTERM: $(cat stderr)"
 grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
 expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps $((last + 3)) \
-  --checkpoint-dir stopped --resume latest
+  --decay-steps 1000000 --checkpoint-dir stopped --resume latest
 
 # --- one folder, one job
 start_job busy

@@ -66,6 +66,9 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
                   Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step);
 
+/// What a checkpoint keeps of them beside the plan.
+RunSettings settings_of(const TrainOptions& options);
+
 /// Collective: every rank found the same start. @param steps_done  of the run that is resumed;
 /// nothing for a new one
 /// @throws ConfigError on a rank that found another start than rank 0

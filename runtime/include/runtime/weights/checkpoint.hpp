@@ -62,11 +62,25 @@ struct DataIdentity {
   std::string fingerprint;           // of its size, first and last 64 KiB
 };
 
+/// Micikevicius et al. 2018, section 3.2; names and values of PyTorch's GradScaler.
+struct LossScaling {
+  double initial = 65536;
+  double growth = 2;           // factor after `growth_interval` steps without an overflow
+  double backoff = 0.5;        // factor after a step whose gradients were not finite
+  int growth_interval = 2000;  // steps
+};
+
 /// Where the scaling of a run stands; a checkpoint keeps it.
 struct LossScaleState {
   double scale = 1;
   std::int64_t good_steps = 0;     // since the scale changed last
   std::int64_t skipped_steps = 0;  // of the run: they updated nothing
+};
+
+/// What a run was started with that its plan does not say and that its arithmetic depends on.
+struct RunSettings {
+  int num_steps = 20;  // of the whole run: a learning rate may decay to the last one
+  LossScaling loss_scaling;
 };
 
 /// Where a run stands, beside its parameters.
@@ -77,6 +91,7 @@ struct RunState {
   DataIdentity data;
   std::vector<double> losses;                // of the last steps, oldest first
   std::optional<LossScaleState> loss_scale;  // fp16
+  std::optional<RunSettings> settings;       // absent in checkpoints written before 2026-11-29
 };
 
 struct CheckpointIndex {
@@ -174,8 +189,9 @@ enum class ResumeKind {
   WeightsOnly,  // a new run from these weights
 };
 
-/// Everything that keeps a run under `plan` from starting at this checkpoint; call it before any
-/// rank starts. @throws ConfigError naming both values, the rule and a way out
+/// The parameters that a run under `plan` needs are in this checkpoint, of the same model; call it
+/// before any rank starts. What a run that goes on may not change else: check_settings.
+/// @throws ConfigError naming both values, the rule and a way out
 void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
                 ResumeKind kind);
 
