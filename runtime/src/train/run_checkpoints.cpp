@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "runtime/job/run_rank.hpp"
 #include "runtime/train/kept_settings.hpp"
 #include "runtime/weights/hugging_face_weights.hpp"
 
@@ -51,6 +52,15 @@ void check_folder(const CheckpointOptions& options, std::int64_t start) {
       "{}: holds damaged checkpoints up to step {}, newer than the one of step {} to be resumed; "
       "move them aside and continue: {}",
       options.folder, steps.back(), start, resume_command(options.folder, start, options.resume)));
+}
+
+/// `text` of rank `speaker`, on all ranks.
+std::string text_of_rank(int speaker, std::string text, Communicator& world) {
+  std::int64_t size = std::ssize(text);
+  world.broadcast({&size, 1, DType::I64}, speaker).wait();
+  text.resize(static_cast<std::size_t>(size));
+  world.broadcast({text.data(), size, DType::U8}, speaker).wait();
+  return text;
 }
 
 }  // namespace
@@ -117,11 +127,7 @@ RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOption
 void RunCheckpoints::load_start() {
   if (!options_.resume.empty()) {
     Checkpoint checkpoint = open_checkpoint(options_.resume);
-    try {
-      trainer_.load(checkpoint, LoadedState::All);
-    } catch (const ConfigError& error) {
-      throw ConfigError(error.what() + newest_intact_beside(options_.resume));
-    }
+    load(checkpoint, LoadedState::All);
     const RunState now = std::exchange(run_, checkpoint.index().run);
     run_.data = now.data;
     run_.settings = now.settings;
@@ -129,11 +135,11 @@ void RunCheckpoints::load_start() {
     saved_step_ = run_.step;
   } else if (is_hugging_face_folder(options_.init_from) && !options_.init_from.empty()) {
     HuggingFaceModel model(options_.init_from, options_.assume);
-    trainer_.load(model, LoadedState::WeightsOnly);
+    load(model, LoadedState::WeightsOnly);
     companions_ = model.companions();
   } else if (!options_.init_from.empty()) {
     Checkpoint checkpoint = open_checkpoint(options_.init_from);
-    trainer_.load(checkpoint, LoadedState::WeightsOnly);
+    load(checkpoint, LoadedState::WeightsOnly);
     companions_ = checkpoint.companions();
   }
 }

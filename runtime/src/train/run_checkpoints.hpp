@@ -28,7 +28,8 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
 class RunCheckpoints {
  public:
   /// Collective over `world`: loads what the run starts from, takes the folder to save to.
-  /// @throws ConfigError as check_start, and for data that does not have its hash
+  /// @throws ConfigError as check_start, and, on every rank, for data that does not have its hash
+  /// and for values that are not finite
   RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options, Trainer& trainer,
                  Communicator& world, RunState start, StatusBoard* status);
 
@@ -48,6 +49,8 @@ class RunCheckpoints {
 
  private:
   void load_start();
+  /// @throws SharedConfigError on all ranks for what is wrong with the source on any
+  void load(ParameterSource& source, LoadedState which);
   void save();
 
   const program::Plan& plan_;

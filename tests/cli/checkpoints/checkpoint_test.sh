@@ -107,6 +107,27 @@ expect 2 "dropped: another model than the plan.*: activation is \"relu\", but \"
   "$meshplan" run one.json --data text.txt --steps 2 --init-from dropped
 expect 2 "exists and is not an empty folder" "$meshplan" checkpoint export b --out exported
 
+# --- weights that are not finite: one line of one rank, before the first step
+poke() {  # poke FOLDER TENSOR PLACE: NaN there
+  cp -r exported "$1"
+  python3 - "$1/model.safetensors" "$2" "$3" <<'PY'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as file:
+    size, = struct.unpack("<Q", file.read(8))
+    begin, _ = json.loads(file.read(size))[sys.argv[2]]["data_offsets"]
+    file.seek(8 + size + begin + 4 * int(sys.argv[3]))
+    file.write(struct.pack("<f", float("nan")))
+PY
+}
+poke broken_norm model.layers.1.input_layernorm.weight 3
+poke broken_row model.embed_tokens.weight 16000  # of a token that the text never has
+expect 2 "model.layers.1.input_layernorm.weight: 1 of 64 values is not finite in fp32, the first at \[3\]: nan" \
+  "$meshplan" run tp2.json --data text.txt --steps 2 --init-from broken_norm
+[ "$(grep -c "not finite" stderr)" -eq 1 ] || fail "not one line: $(cat stderr)"
+grep -qE "^ +1 " stdout && fail "a step was trained: $(cat stdout)"
+expect 2 "model.embed_tokens.weight: 1 of 16384 values is not finite in fp32, the first at \[250, 0\]: nan" \
+  "$meshplan" run pp2.json --data text.txt --steps 2 --init-from broken_row
+
 # start_job FOLDER ARGUMENTS...: trains in the background until the first checkpoint is complete
 start_job() {
   local folder=$1

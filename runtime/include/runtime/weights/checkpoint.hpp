@@ -133,6 +133,8 @@ class Checkpoint final : public ParameterSource {
   /// @throws ConfigError for a parameter that it lacks or a piece that does not have its hash
   void read(const std::string& state, const std::string& parameter,
             const TensorTarget& target) override;
+  std::string not_finite(const std::string& state, const std::string& parameter,
+                         DType dtype) override;
 
   /// Reads everything. @throws ConfigError for the first thing that is damaged
   void verify();
