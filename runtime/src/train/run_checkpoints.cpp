@@ -34,6 +34,7 @@ void check_data(const DataIdentity& then, const DataIdentity& now, const std::st
 /// A folder must not mix runs: "latest" would mean the wrong one.
 void check_folder(const CheckpointOptions& options, std::int64_t start) {
   if (options.folder.empty()) return;
+  require_savable(options.folder);
   const std::vector<std::int64_t> steps = checkpoint_steps(options.folder);
   if (steps.empty() || steps.back() <= start) return;
   if (options.resume.empty())
@@ -121,7 +122,23 @@ RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOption
   load_start();
   if (options_.folder.empty()) return;
   writer_.emplace(trainer.program(), trainer.saver_place(), world, options_.folder, options_.keep,
-                  std::move(companions_), status);
+                  std::move(companions_), status, options_.warn);
+}
+
+void RunCheckpoints::load(ParameterSource& source, LoadedState which) {
+  std::string fault;
+  try {
+    trainer_.load(source, which);
+  } catch (const ConfigError& error) {
+    fault = error.what();
+  }
+  std::int32_t speaker = fault.empty() ? world_.size() : world_.rank();
+  const MutableBuffer lowest{&speaker, 1, DType::I32};
+  world_.all_reduce(lowest, lowest, ReduceOp::Min).wait();
+  if (speaker == world_.size()) return;
+  if (world_.rank() == speaker && which == LoadedState::All)
+    fault += newest_intact_beside(options_.resume);
+  throw SharedConfigError(text_of_rank(speaker, fault, world_));
 }
 
 void RunCheckpoints::load_start() {

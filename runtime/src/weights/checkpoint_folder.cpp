@@ -49,9 +49,11 @@ std::string shell_word(const std::string& path) {
   return word + "'";
 }
 
-bool is_intact(const std::string& checkpoint) {
+/// Does this find no damage?
+template <class Check>
+bool passes(const Check& check) {
   try {
-    Checkpoint(checkpoint).verify();
+    check();
     return true;
   } catch (const ConfigError&) {
     return false;
@@ -72,6 +74,20 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
   std::ranges::sort(steps);
   return steps;
 }
+
+namespace {
+
+/// The newest of a folder that `accepts` takes, by its path.
+template <class Accepts>
+std::optional<std::int64_t> newest_step(const std::string& folder, const Accepts& accepts) {
+  std::vector<std::int64_t> steps = checkpoint_steps(folder);
+  std::ranges::reverse(steps);
+  for (const std::int64_t step : steps)
+    if (accepts(checkpoint_path(folder, step))) return step;
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{}", folder, kPrefix, step);
@@ -117,13 +133,16 @@ std::string resume_command(const std::string& folder, std::int64_t step,
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,
                                                const std::string& except) {
   const fs::path left_out = fs::path(except).lexically_normal();
-  std::vector<std::int64_t> steps = checkpoint_steps(folder);
-  std::ranges::reverse(steps);
-  for (const std::int64_t step : steps) {
-    const std::string candidate = checkpoint_path(folder, step);
-    if (fs::path(candidate).lexically_normal() != left_out && is_intact(candidate)) return step;
-  }
-  return std::nullopt;
+  return newest_step(folder, [&](const std::string& candidate) {
+    return fs::path(candidate).lexically_normal() != left_out &&
+           passes([&] { Checkpoint(candidate).verify(); });
+  });
+}
+
+std::optional<std::int64_t> newest_readable_step(const std::string& folder) {
+  return newest_step(folder, [](const std::string& candidate) {
+    return passes([&] { const Checkpoint opened(candidate); });
+  });
 }
 
 std::string newest_intact_beside(const std::string& damaged) {

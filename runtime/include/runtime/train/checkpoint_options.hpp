@@ -16,6 +16,8 @@ struct CheckpointOptions {
   std::string
       init_from;       // a checkpoint or a Hugging Face folder whose weights a new run starts from
   std::string assume;  // model_type to read that folder's config.json as; "" = its own
+  /// Takes a line about what happens to the folder, on rank 0; null = silent.
+  std::function<void(const std::string&)> warn;
   /// Asked on every rank after each step; the run ends after a step in which any rank said yes.
   std::function<bool()> stop_requested;
 };

@@ -177,6 +177,9 @@ RunState run_state_of(const std::string& checkpoint);
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,
                                                const std::string& except);
 
+/// The newest checkpoint of a folder whose sizes and headers are right: reads no data.
+std::optional<std::int64_t> newest_readable_step(const std::string& folder);
+
 /// What to type to continue from `checkpoint`, of that step: "--resume DIR/step-20". A run goes on
 /// from the newest of its folder, so newer ones in `folder` are first moved aside.
 std::string resume_command(const std::string& folder, std::int64_t step,
