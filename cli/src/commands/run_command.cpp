@@ -231,6 +231,10 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   std::optional<runtime::StopSignal> stop;
   if (!options.train.checkpoints.folder.empty()) {
     stop.emplace();
+    if (!options.quiet)
+      options.train.checkpoints.warn = [](const std::string& line) {
+        output(stderr, "meshplan: warning: {}\n", line);
+      };
     options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
   }
   runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
