@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "options/command_line.hpp"
+#include "runtime/train/kept_settings.hpp"
 
 using namespace meshplan::cli;
 
@@ -78,6 +79,16 @@ TEST_CASE("each flag of run reaches the ranks") {
     CHECK(launch(told).arguments == told);  // and so do they say it themselves
   }
   CHECK(of_launcher == kOfLauncher);
+}
+
+TEST_CASE("run has the options that keep a resumed run as it was") {
+  const std::vector<OptionInfo> options = launch({"run"}).options;
+  const std::vector<std::string> kept = meshplan::runtime::options_of_kept_settings();
+  REQUIRE(kept.size() > 10);
+  for (const std::string& flag : kept) {
+    INFO(flag);
+    CHECK(std::ranges::find(options, flag, &OptionInfo::flag) != options.end());
+  }
 }
 
 TEST_CASE("settings of the optimizer reach the ranks as they were given") {

@@ -1,6 +1,5 @@
 // meshplan run: executes a plan on ranks of its own.
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "models/spec_difference.hpp"
 #include "options/inputs.hpp"
 #include "options/run_options.hpp"
+#include "options/run_start.hpp"
 #include "output/kineto_folder.hpp"
 #include "output/output.hpp"
 #include "output/run_log.hpp"
@@ -29,6 +29,7 @@
 #include "reports/run_report.hpp"
 #include "runtime/measure/machine_watch.hpp"
 #include "runtime/os/stop_signal.hpp"
+#include "runtime/train/kept_settings.hpp"
 #include "runtime/train/preflight.hpp"
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
@@ -114,13 +115,23 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
-/// How the saved run was trained, if this one goes on with other settings; else empty.
-std::string optimizer_change(const program::Plan& plan, const std::string& resume) {
-  if (resume.empty()) return "";
-  const std::string saved =
-      reports::optimizer_line(runtime::open_checkpoint(resume).plan().workload.optimizer);
-  if (saved == reports::optimizer_line(plan.workload.optimizer)) return "";
-  return fmt::format("differs  the optimizer so far: {}\n", saved);
+/// In what the run goes on otherwise than before, as it was asked to, and what is taken to have
+/// been alike; empty for a new run.
+std::string resumed_settings(const program::Plan& plan, const RunOptions& options) {
+  if (!options.resume) return "";
+  const runtime::Checkpoint checkpoint = runtime::open_checkpoint(*options.resume);
+  const program::Plan saved = checkpoint.plan();
+  const runtime::RunState& run = checkpoint.index().run;
+  const runtime::RunConfiguration before{saved, run.seed, run.settings};
+  const runtime::RunConfiguration now{plan, options.train.seed,
+                                      runtime::settings_of(options.train)};
+  std::string lines;
+  for (const auto& [name, then, today] : runtime::changed_settings(before, now))
+    lines += fmt::format("changed  {} from {} to {}\n", name, then, today);
+  for (const auto& [name, then, today] : runtime::assumed_settings(before, now))
+    lines +=
+        fmt::format("assumed  {} was {}: the checkpoint is from before it was kept\n", name, then);
+  return lines;
 }
 
 /// What was read of a Hugging Face model's config.json, and where the plan chooses otherwise; empty
@@ -146,7 +157,7 @@ class Voice {
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
       output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-             optimizer_change(header.plan, options.train.checkpoints.resume),
+             resumed_settings(header.plan, options),
              import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     if (!speaks || !options.log) return;
     log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
@@ -193,6 +204,12 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
+  runtime::check_same_start(job.world(), options.train.checkpoints.folder,
+                            options.resumed ? std::optional(options.resumed->step) : std::nullopt);
+  if (is_done(options)) {
+    if (leads) say_done(options);
+    return kDone;
+  }
   if (leads) require_places(options);
   RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
@@ -214,6 +231,10 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   std::optional<runtime::StopSignal> stop;
   if (!options.train.checkpoints.folder.empty()) {
     stop.emplace();
+    if (!options.quiet)
+      options.train.checkpoints.warn = [](const std::string& line) {
+        output(stderr, "meshplan: warning: {}\n", line);
+      };
     options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
   }
   runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
@@ -251,31 +272,6 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   return code;
 }
 
-/// Fills in what was not given of the checkpoints, and the seed of what is resumed.
-void resolve_checkpoints(RunOptions& options) {
-  runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
-  const bool latest = options.resume == "latest";
-  if (options.checkpoint_dir)
-    checkpoints.folder = *options.checkpoint_dir;
-  else if (options.resume && !latest)
-    checkpoints.folder =
-        std::filesystem::absolute(runtime::resolve_checkpoint(*options.resume)).parent_path();
-  else if (latest || checkpoints.every > 0)
-    checkpoints.folder = "checkpoints";
-  if (options.resume)
-    checkpoints.resume = runtime::resolve_checkpoint(latest ? checkpoints.folder : *options.resume);
-  checkpoints.init_from = options.init_from.value_or("");
-  if (!checkpoints.init_from.empty() && !runtime::is_hugging_face_folder(checkpoints.init_from))
-    checkpoints.init_from = runtime::resolve_checkpoint(checkpoints.init_from);
-  if (!options.seed && !checkpoints.resume.empty())
-    options.seed = static_cast<std::int64_t>(runtime::seed_of(checkpoints.resume));
-  if (options.seed) options.train.seed = static_cast<std::uint64_t>(*options.seed);
-  // The ranks find what is found here, whatever is saved until they begin.
-  if (!checkpoints.folder.empty()) options.checkpoint_dir = checkpoints.folder;
-  if (!checkpoints.resume.empty()) options.resume = checkpoints.resume;
-  if (!checkpoints.init_from.empty()) options.init_from = checkpoints.init_from;
-}
-
 /// Fills in what was not given, before the device is chosen.
 void resolve(RunOptions& options) {
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
@@ -283,13 +279,17 @@ void resolve(RunOptions& options) {
     options.traced_steps = options.trace || options.chrome || options.kineto ? 3 : 0;
   options.train.traced_steps = *options.traced_steps;
   options.train.verify_start = !options.no_verify_start;
-  resolve_checkpoints(options);
+  resolve_start(options);
 }
 
 int run(RunOptions& options, const Command& command) {
   check(options);
   resolve(options);
   const program::Plan plan = load_plan(options);
+  if (!is_rank() && is_done(options)) {
+    say_done(options);
+    return kDone;
+  }
   const DeviceKind device = choose_device(options.device, plan, *options.file);
   if (device == DeviceKind::Cpu && options.device.gemm_cache)
     throw ConfigError(
@@ -315,6 +315,8 @@ void add_run_command(CommandLine& line) {
           "measured.json\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3 --resume latest\n"
+          "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --resume latest-if-any"
+          "     (and once more)\n"
           "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)\n"
           "  torchrun --no-python --nproc-per-node 4 meshplan run plan.json --steps 20")
       .on_run([options, command] { return run(*options, command); });

@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "options/inputs.hpp"
 #include "output/kineto_folder.hpp"
+#include "runtime/train/kept_settings.hpp"
 
 namespace meshplan::cli {
 
@@ -22,7 +23,9 @@ void check(const RunOptions& options) {
 void add_run_options(Command& command, RunOptions& options) {
   command.positional("plan", options.file, "plan file")
       .is_path()
-      .option("--steps", options.train.num_steps, "optimizer steps")
+      .option(
+          "--steps", options.steps,
+          "optimizer steps of the whole run; default: those of the run that is resumed, else 20")
       .at_least(1)
       .option("--data", options.train.data_path,
               "text (a byte a token) or token ids (*.u16, *.u32); default: the text of the GPL")
@@ -65,9 +68,15 @@ void add_run_options(Command& command, RunOptions& options) {
       .at_least(0)
       .option("--keep", options.train.checkpoints.keep, "newest checkpoints to keep; 0 = all")
       .at_least(0)
-      .option("--resume", options.resume,
-              "continue a run: latest, a checkpoint, or a folder of them")
+      .option(
+          "--resume", options.resume,
+          "continue a run: latest, a checkpoint, or a folder of them; latest-if-any starts a new "
+          "one where there is none, so that one command starts and restarts a job")
       .is_path()
+      .option("--change", options.change,
+              "settings that may differ from those of the resumed run, with commas between them: "
+              "learning_rate,decay_steps,precision ...")
+      .suggests(runtime::changeable_settings())
       .option("--init-from", options.init_from,
               "start a new run from the weights of a checkpoint or a Hugging Face model")
       .is_path()

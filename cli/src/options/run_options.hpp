@@ -10,15 +10,19 @@
 #include "options/host_options.hpp"
 #include "options/optimizer_options.hpp"
 #include "runtime/train/train.hpp"
+#include "runtime/weights/checkpoint.hpp"
 
 namespace meshplan::cli {
 
 struct RunOptions {
   std::optional<std::string> file;
   runtime::TrainOptions train;
+  std::optional<int> steps;
   std::optional<std::int64_t> seed;
   std::optional<std::string> checkpoint_dir;
   std::optional<std::string> resume;
+  std::optional<runtime::RunState> resumed;  // of that run; filled in by resolve_start
+  std::optional<std::string> change;
   std::optional<std::string> init_from;
   std::optional<std::string> freeze;
   OptimizerOptions optimizer_settings;

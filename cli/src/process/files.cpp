@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/checkpoint_files.hpp"
 #include "core/error.hpp"
 #include "core/paths.hpp"
 
@@ -57,6 +58,10 @@ void require_writable(const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) throw IoError("an empty path cannot be written");
   if (is_folder(path)) fail_to_write(path, "it is a folder, not a file");
+  if (const std::string checkpoint = checkpoint_around(path); !checkpoint.empty())
+    fail_to_write(path, fmt::format("{} is a checkpoint, which a run alone writes to; name a file "
+                                    "elsewhere",
+                                    checkpoint));
   if (is_special(path)) {
     if (access(path.c_str(), W_OK) != 0) fail_to_write(path, std::strerror(errno));
     return;

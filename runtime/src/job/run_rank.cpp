@@ -23,7 +23,9 @@ int run_rank(const Session& session, const std::function<int()>& work) {
                                                    session.layout().host_of_rank[rank], what));
     launcher_line().say(LauncherMessage::Kind::Failed, session.rank());
     // Rank 0 speaks for all, and ends them: the others only make sure that the job ends.
-    const bool silent = session.rank() != 0 && dynamic_cast<const SharedError*>(&error) != nullptr;
+    const bool shared = dynamic_cast<const SharedError*>(&error) != nullptr ||
+                        dynamic_cast<const SharedConfigError*>(&error) != nullptr;
+    const bool silent = session.rank() != 0 && shared;
     // One write: lines of several ranks must not mix.
     [[maybe_unused]] const auto written =
         silent ? 0 : ::write(STDERR_FILENO, line.data(), line.size());

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/error.hpp"
+#include "runtime/job/run_rank.hpp"
+#include "runtime/train/kept_settings.hpp"
 #include "runtime/weights/hugging_face_weights.hpp"
 
 namespace meshplan::runtime {
@@ -31,6 +34,7 @@ void check_data(const DataIdentity& then, const DataIdentity& now, const std::st
 /// A folder must not mix runs: "latest" would mean the wrong one.
 void check_folder(const CheckpointOptions& options, std::int64_t start) {
   if (options.folder.empty()) return;
+  require_savable(options.folder);
   const std::vector<std::int64_t> steps = checkpoint_steps(options.folder);
   if (steps.empty() || steps.back() <= start) return;
   if (options.resume.empty())
@@ -51,6 +55,15 @@ void check_folder(const CheckpointOptions& options, std::int64_t start) {
       options.folder, steps.back(), start, resume_command(options.folder, start, options.resume)));
 }
 
+/// `text` of rank `speaker`, on all ranks.
+std::string text_of_rank(int speaker, std::string text, Communicator& world) {
+  std::int64_t size = std::ssize(text);
+  world.broadcast({&size, 1, DType::I64}, speaker).wait();
+  text.resize(static_cast<std::size_t>(size));
+  world.broadcast({text.data(), size, DType::U8}, speaker).wait();
+  return text;
+}
+
 }  // namespace
 
 DataIdentity identify(const TokenFile& file, TokenRange training) {
@@ -66,27 +79,26 @@ DataIdentity identify(const TokenFile& file, TokenRange training) {
 }
 
 void check_start(const program::Plan& plan, const CheckpointOptions& options,
-                 const DataIdentity& data, std::uint64_t seed, int num_steps) {
-  if (!options.resume.empty() && !options.init_from.empty())
-    throw ConfigError(
-        "give --resume to continue a run or --init-from to start a new one, not both");
-  std::int64_t start = 0;
+                 const RunState& start) {
+  require_invariant(options.resume.empty() || options.init_from.empty(),
+                    "a run that continues starts from no other weights");
+  std::int64_t steps_done = 0;
   if (!options.resume.empty()) {
     const Checkpoint checkpoint = open_checkpoint(options.resume);
     const RunState& run = checkpoint.index().run;
     check_fits(checkpoint.index(), options.resume, plan, ResumeKind::Continue);
-    check_data(run.data, data, options.resume);
-    if (run.seed != seed)
-      throw ConfigError(fmt::format("{}: its run has --seed {}, not {}; leave --seed out",
-                                    options.resume, run.seed, seed));
-    if (run.step >= num_steps)
+    const program::Plan saved = checkpoint.plan();
+    check_settings({saved, run.seed, run.settings}, {plan, start.seed, start.settings},
+                   options.resume, options.changes);
+    check_data(run.data, start.data, options.resume);
+    if (run.step >= start.settings->num_steps)
       throw ConfigError(
           fmt::format("--steps {}: counts from the start of the run, and {} is at "
                       "step {} already; use more",
-                      num_steps, options.resume, run.step));
-    start = run.step;
+                      start.settings->num_steps, options.resume, run.step));
+    steps_done = run.step;
   }
-  check_folder(options, start);
+  check_folder(options, steps_done);
   const bool imports = !options.init_from.empty() && is_hugging_face_folder(options.init_from);
   if (!options.assume.empty() && !imports)
     throw ConfigError(fmt::format(
@@ -104,39 +116,47 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
 }
 
 RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options,
-                               Trainer& trainer, Communicator& world, const DataIdentity& data,
-                               std::uint64_t seed, StatusBoard* status)
-    : plan_(plan),
-      options_(options),
-      trainer_(trainer),
-      world_(world),
-      run_{.seed = seed, .data = data} {
+                               Trainer& trainer, Communicator& world, RunState start,
+                               StatusBoard* status)
+    : plan_(plan), options_(options), trainer_(trainer), world_(world), run_(std::move(start)) {
   load_start();
   if (options_.folder.empty()) return;
   writer_.emplace(trainer.program(), trainer.saver_place(), world, options_.folder, options_.keep,
-                  std::move(companions_), status);
+                  std::move(companions_), status, options_.warn);
+}
+
+void RunCheckpoints::load(ParameterSource& source, LoadedState which) {
+  std::string fault;
+  try {
+    trainer_.load(source, which);
+  } catch (const ConfigError& error) {
+    fault = error.what();
+  }
+  std::int32_t speaker = fault.empty() ? world_.size() : world_.rank();
+  const MutableBuffer lowest{&speaker, 1, DType::I32};
+  world_.all_reduce(lowest, lowest, ReduceOp::Min).wait();
+  if (speaker == world_.size()) return;
+  if (world_.rank() == speaker && which == LoadedState::All)
+    fault += newest_intact_beside(options_.resume);
+  throw SharedConfigError(text_of_rank(speaker, fault, world_));
 }
 
 void RunCheckpoints::load_start() {
   if (!options_.resume.empty()) {
     Checkpoint checkpoint = open_checkpoint(options_.resume);
-    try {
-      trainer_.load(checkpoint, LoadedState::All);
-    } catch (const ConfigError& error) {
-      throw ConfigError(error.what() + newest_intact_beside(options_.resume));
-    }
-    const DataIdentity data = run_.data;
-    run_ = checkpoint.index().run;
-    run_.data = data;
+    load(checkpoint, LoadedState::All);
+    const RunState now = std::exchange(run_, checkpoint.index().run);
+    run_.data = now.data;
+    run_.settings = now.settings;
     companions_ = checkpoint.companions();
     saved_step_ = run_.step;
   } else if (is_hugging_face_folder(options_.init_from) && !options_.init_from.empty()) {
     HuggingFaceModel model(options_.init_from, options_.assume);
-    trainer_.load(model, LoadedState::WeightsOnly);
+    load(model, LoadedState::WeightsOnly);
     companions_ = model.companions();
   } else if (!options_.init_from.empty()) {
     Checkpoint checkpoint = open_checkpoint(options_.init_from);
-    trainer_.load(checkpoint, LoadedState::WeightsOnly);
+    load(checkpoint, LoadedState::WeightsOnly);
     companions_ = checkpoint.companions();
   }
 }

@@ -18,19 +18,20 @@ namespace meshplan::runtime {
 DataIdentity identify(const TokenFile& file, TokenRange training);
 
 /// Everything about the start that can be known without ranks. Opens what is resumed or imported.
+/// @param start  of a new run: its seed, data and settings
 /// @throws ConfigError naming what does not fit; for a damaged checkpoint also the newest intact
 /// one
 void check_start(const program::Plan& plan, const CheckpointOptions& options,
-                 const DataIdentity& data, std::uint64_t seed, int num_steps);
+                 const RunState& start);
 
 /// One per rank.
 class RunCheckpoints {
  public:
   /// Collective over `world`: loads what the run starts from, takes the folder to save to.
-  /// @throws ConfigError as check_start, and for data that does not have its hash
+  /// @throws ConfigError as check_start, and, on every rank, for data that does not have its hash
+  /// and for values that are not finite
   RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options, Trainer& trainer,
-                 Communicator& world, const DataIdentity& data, std::uint64_t seed,
-                 StatusBoard* status);
+                 Communicator& world, RunState start, StatusBoard* status);
 
   /// Steps that are done before this run.
   int first_step() const { return static_cast<int>(run_.step); }
@@ -48,6 +49,8 @@ class RunCheckpoints {
 
  private:
   void load_start();
+  /// @throws SharedConfigError on all ranks for what is wrong with the source on any
+  void load(ParameterSource& source, LoadedState which);
   void save();
 
   const program::Plan& plan_;

@@ -81,6 +81,13 @@ DataSplit split_of(const TokenFile& file, const program::Plan& plan, const Train
   return {.training = {0, file.size()}, .evaluation = {}};
 }
 
+/// Where a new run begins.
+RunState start_of(const TrainOptions& options, const TokenFile& file, const DataSplit& split) {
+  return {.seed = options.seed,
+          .data = identify(file, split.training),
+          .settings = settings_of(options)};
+}
+
 /// A progress thread for one scope.
 class BackgroundProgress {
  public:
@@ -114,8 +121,8 @@ class Training {
                      ? std::optional(program::lower(plan, stage_, program::Pass::ForwardOnly))
                      : std::nullopt,
                  world, device, options.seed, status),
-        checkpoints_(plan, options.checkpoints, trainer_, world, identify(file_, split_.training),
-                     options.seed, status) {
+        checkpoints_(plan, options.checkpoints, trainer_, world, start_of(options, file_, split_),
+                     status) {
     trainer_.executor().lend_scratch();
     if (kernels::ProductTuning* tuning = device.product_tuning())
       agree_on_products(*tuning, world, options.gemm_cache, options.log);
@@ -316,10 +323,30 @@ class Training {
 
 }  // namespace
 
+RunSettings settings_of(const TrainOptions& options) {
+  return {.num_steps = options.num_steps, .loss_scaling = options.loss_scaling};
+}
+
+void check_same_start(Communicator& world, const std::string& folder,
+                      std::optional<std::int64_t> steps_done) {
+  constexpr std::int64_t kNew = -1;
+  const std::int64_t own = steps_done.value_or(kNew);
+  std::int64_t first = own;
+  world.broadcast({&first, 1, DType::I64}, 0).wait();
+  const auto say = [](std::int64_t step) {
+    return step == kNew ? std::string("no checkpoint")
+                        : fmt::format("the checkpoint of step {}", step);
+  };
+  if (own != first)
+    throw ConfigError(
+        fmt::format("{}: rank {} finds {} to resume there, rank 0 {}; use a "
+                    "--checkpoint-dir on a file system that all hosts share",
+                    folder, world.rank(), say(own), say(first)));
+}
+
 void check_start(const program::Plan& plan, const TrainOptions& options) {
   const TokenFile file(options.data_path);
-  check_start(plan, options.checkpoints, identify(file, split_of(file, plan, options).training),
-              options.seed, options.num_steps);
+  check_start(plan, options.checkpoints, start_of(options, file, split_of(file, plan, options)));
 }
 
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "weights/loadable_values.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {
@@ -152,6 +153,15 @@ void Checkpoint::read(const std::string& state, const std::string& parameter,
   }
   require_invariant(copied == target.box.elements(),
                     "the pieces of a checkpoint cover its tensors");
+}
+
+std::string Checkpoint::not_finite(const std::string& state, const std::string& parameter,
+                                   DType dtype) {
+  for (const CheckpointPiece& piece : tensors_.at({state, parameter})->pieces)
+    if (const auto found =
+            describe_not_finite(folder_ + "/" + piece.file, piece.tensor, data_of(piece), dtype))
+      return *found;
+  return "";
 }
 
 void Checkpoint::verify() {

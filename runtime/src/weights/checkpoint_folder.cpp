@@ -38,8 +38,28 @@ bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
   return key == "name" || key == "init_std";
 }
 
-std::string optimizer_name(const program::Plan& plan) {
-  return Json::parse(program::to_json(plan)).at("workload").at("optimizer").at("kind");
+/// As a shell reads it as one word.
+std::string shell_word(const std::string& path) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
+  std::string word = "'";
+  for (const char letter : path)
+    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return word + "'";
+}
+
+/// Does this find no damage?
+template <class Check>
+bool passes(const Check& check) {
+  try {
+    check();
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  } catch (const IoError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -55,66 +75,74 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
   return steps;
 }
 
+namespace {
+
+/// The newest of a folder that `accepts` takes, by its path.
+template <class Accepts>
+std::optional<std::int64_t> newest_step(const std::string& folder, const Accepts& accepts) {
+  std::vector<std::int64_t> steps = checkpoint_steps(folder);
+  std::ranges::reverse(steps);
+  for (const std::int64_t step : steps)
+    if (accepts(checkpoint_path(folder, step))) return step;
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{}", folder, kPrefix, step);
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& folder) {
+  std::error_code error;
+  std::optional<std::int64_t> newest;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    newest = std::max(newest, step_of(entry.path().filename().string()));
+  if (error == std::errc::no_such_file_or_directory) return std::nullopt;
+  if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder, error.message()));
+  if (!newest) return std::nullopt;
+  std::string path = checkpoint_path(folder, *newest);
+  // A save is renamed to step-N with its index in it, so nothing unfinished has this name.
+  if (!is_there(fs::path(path) / kIndexFile))
+    throw ConfigError(
+        fmt::format("{0}: has no {1}: it is damaged; move it aside (mv {2} {2}.damaged){3}", path,
+                    kIndexFile, shell_word(path), newest_intact_beside(path)));
+  return path;
 }
 
 std::string resolve_checkpoint(const std::string& given) {
   if (is_there(fs::path(given) / kIndexFile)) return given;
   if (!is_folder(given)) throw ConfigError(fmt::format("{}: no such checkpoint folder", given));
-  const std::vector<std::int64_t> steps = checkpoint_steps(given);
-  if (steps.empty())
+  const std::optional<std::string> newest = newest_checkpoint(given);
+  if (!newest)
     throw ConfigError(fmt::format("{}: holds no complete checkpoint (a folder step-N with an {})",
                                   given, kIndexFile));
-  return checkpoint_path(given, steps.back());
+  return *newest;
 }
-
-namespace {
-
-/// As a shell reads it as one word.
-std::string quoted(const std::string& path) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
-  std::string word = "'";
-  for (const char letter : path)
-    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return word + "'";
-}
-
-bool is_intact(const std::string& checkpoint) {
-  try {
-    Checkpoint(checkpoint).verify();
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  } catch (const IoError&) {
-    return false;
-  }
-}
-
-}  // namespace
 
 std::string resume_command(const std::string& folder, std::int64_t step,
                            const std::string& checkpoint) {
   std::string moves;
   for (const std::int64_t newer : checkpoint_steps(folder))
     if (newer > step)
-      moves += fmt::format("mv {0} {0}.damaged && ", quoted(checkpoint_path(folder, newer)));
-  const std::string resume = "--resume " + quoted(checkpoint);
+      moves += fmt::format("mv {0} {0}.damaged && ", shell_word(checkpoint_path(folder, newer)));
+  const std::string resume = "--resume " + shell_word(checkpoint);
   return moves.empty() ? resume : fmt::format("{}meshplan run ... {}", moves, resume);
 }
 
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,
                                                const std::string& except) {
   const fs::path left_out = fs::path(except).lexically_normal();
-  std::vector<std::int64_t> steps = checkpoint_steps(folder);
-  std::ranges::reverse(steps);
-  for (const std::int64_t step : steps) {
-    const std::string candidate = checkpoint_path(folder, step);
-    if (fs::path(candidate).lexically_normal() != left_out && is_intact(candidate)) return step;
-  }
-  return std::nullopt;
+  return newest_step(folder, [&](const std::string& candidate) {
+    return fs::path(candidate).lexically_normal() != left_out &&
+           passes([&] { Checkpoint(candidate).verify(); });
+  });
+}
+
+std::optional<std::int64_t> newest_readable_step(const std::string& folder) {
+  return newest_step(folder, [](const std::string& candidate) {
+    return passes([&] { const Checkpoint opened(candidate); });
+  });
 }
 
 std::string newest_intact_beside(const std::string& damaged) {
@@ -136,8 +164,8 @@ Checkpoint open_checkpoint(const std::string& folder) {
   }
 }
 
-std::uint64_t seed_of(const std::string& checkpoint) {
-  return open_checkpoint(checkpoint).index().run.seed;
+RunState run_state_of(const std::string& checkpoint) {
+  return open_checkpoint(checkpoint).index().run;
 }
 
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,
@@ -153,32 +181,6 @@ void check_same_architecture(const models::ModelSpec& given, const std::string& 
                                   fmt::join(found, "; ")));
 }
 
-namespace {
-
-/// What decides which documents a sequence holds, and where. (The sample of lengths only predicts.)
-void check_packing(const program::Documents& saved, const program::Documents& now,
-                   const std::string& folder) {
-  const auto text = [](const std::optional<int>& token) {
-    return token ? std::to_string(*token) : std::string("none");
-  };
-  const auto on = [](bool packed) { return std::string(packed ? "on" : "off"); };
-  const std::pair<const char*, std::pair<std::string, std::string>> options[] = {
-      {"packed (--packed)", {on(saved.packed), on(now.packed)}},
-      {"end_of_document (--end-of-document)",
-       {text(saved.end_of_document), text(now.end_of_document)}},
-      {"pad_multiple (--pad-documents)",
-       {std::to_string(saved.pad_multiple), std::to_string(now.pad_multiple)}}};
-  for (const auto& [name, values] : options)
-    if (values.first != values.second)
-      throw ConfigError(fmt::format(
-          "{}: documents: {} is {}, but {} in the plan: its sequences would hold other tokens, and "
-          "the place in the data would be another; use {}, or start a new run from the weights "
-          "with --init-from {}",
-          folder, name, values.first, values.second, values.first, folder));
-}
-
-}  // namespace
-
 void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
                 ResumeKind kind) {
   const program::Plan saved =
@@ -189,25 +191,6 @@ void check_fits(const CheckpointIndex& index, const std::string& folder, const p
   std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors;
   for (const CheckpointTensor& tensor : index.manifest.tensors)
     tensors[{tensor.state, tensor.parameter}] = &tensor;
-  const program::OptimizerConfig& optimizer = plan.workload.optimizer;
-  if (kind == ResumeKind::Continue) {
-    if (saved.workload.optimizer.kind != optimizer.kind)
-      throw ConfigError(fmt::format(
-          "{}: its optimizer is {}, but {} in the plan, and their states do not convert; use {}, "
-          "or "
-          "start a new run from the weights with --init-from {}",
-          folder, optimizer_name(saved), optimizer_name(plan), optimizer_name(saved), folder));
-    const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> sizes[] = {
-        {"seq_len", {saved.workload.seq_len, plan.workload.seq_len}},
-        {"global_batch_size", {saved.workload.global_batch_size, plan.workload.global_batch_size}}};
-    for (const auto& [name, values] : sizes)
-      if (values.first != values.second)
-        throw ConfigError(fmt::format(
-            "{}: {} is {}, but {} in the plan: the place in the data would be another; use {}, or "
-            "start a new run from the weights with --init-from {}",
-            folder, name, values.first, values.second, values.first, folder));
-    check_packing(saved.workload.documents, plan.workload.documents, folder);
-  }
   for (const program::Program& program : program::lower_all(plan))
     for (const StateRegion& state : state_regions(program)) {
       if (kind == ResumeKind::WeightsOnly && state.name != kWeights) continue;

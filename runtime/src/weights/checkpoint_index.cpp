@@ -58,6 +58,20 @@ void fields(V& v, LossScaleState& s) {
 }
 
 template <class V>
+void fields(V& v, LossScaling& s) {
+  v.required("initial", s.initial, "scale of the first step", at_least(1));
+  v.required("growth", s.growth, "factor after an interval without an overflow", at_least(1));
+  v.required("backoff", s.backoff, "factor after an overflow", at_least(0));
+  v.required("growth_interval", s.growth_interval, "steps", at_least(1));
+}
+
+template <class V>
+void fields(V& v, RunSettings& s) {
+  v.required("num_steps", s.num_steps, "of the whole run, as it was asked for", at_least(1));
+  v.required("loss_scaling", s.loss_scaling, "fp16; not used in other precisions");
+}
+
+template <class V>
 void fields(V& v, RunState& r) {
   v.required("step", r.step, "optimizer steps that are done", at_least(0));
   v.required("next_sequence", r.next_sequence, "place in the order of all sequences", at_least(0));
@@ -65,6 +79,7 @@ void fields(V& v, RunState& r) {
   v.required("data", r.data, "what it is trained on");
   v.required("losses", r.losses, "of the last steps, oldest first");
   v.optional("loss_scale", r.loss_scale, "fp16; null in other precisions");
+  v.optional("settings", r.settings, "what the run was started with beside its plan");
 }
 
 namespace {

@@ -1,16 +1,13 @@
 #include "weights/checkpoint_writer.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
+#include <optional>
 #include <utility>
 
+#include "core/checkpoint_files.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/index.hpp"
@@ -27,74 +24,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUnfinished = ".tmp";
-constexpr const char* kLockFile = ".meshplan-lock";
-
-std::string share_name(int rank) {
-  return fmt::format("rank-{:05d}.safetensors", rank);
-}
 std::string manifest_name(int rank) {
   return fmt::format("rank-{:05d}.json", rank);
 }
 
-/// Held until the job ends, however it ends. @returns the descriptor
-int lock_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const std::string path = folder + "/" + kLockFile;
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0)
-    throw IoError(
-        fmt::format("{}: checkpoints cannot be written there: {}", folder, std::strerror(errno)));
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
-    throw ConfigError(fmt::format(
-        "{}: another job writes checkpoints there; use another --checkpoint-dir", folder));
-  }
-  return descriptor;
-}
-
-void write_token(int descriptor, std::int64_t token) {
-  const bool written = ::ftruncate(descriptor, 0) == 0 &&
-                       ::pwrite(descriptor, &token, sizeof token, 0) == sizeof token &&
-                       ::fsync(descriptor) == 0;
-  if (!written)
-    throw IoError(fmt::format("{}: cannot be written: {}", kLockFile, std::strerror(errno)));
-}
-
-std::int64_t new_token() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return static_cast<std::int64_t>(content_hash(fmt::format("{} {}", now, ::getpid())));
-}
-
-/// A rank on a host with a folder of its own would write where rank 0 never looks.
-void check_shared(Communicator& world, const std::string& folder, std::int64_t token) {
-  std::int64_t expected = token;
-  world.broadcast({&expected, 1, DType::I64}, 0).wait();
-  std::string seen;
-  try {
-    seen = read_text(folder + "/" + kLockFile);
-  } catch (const ConfigError&) {
-    seen.clear();
-  }
-  std::int64_t found = 0;
-  if (seen.size() == sizeof found) std::memcpy(&found, seen.data(), sizeof found);
-  if (found != expected)
-    throw ConfigError(
-        fmt::format("{}: rank {} does not see the folder of rank 0; use a "
-                    "--checkpoint-dir on a file system that all hosts share",
-                    folder, world.rank()));
-}
-
-void remove_unfinished(const std::string& folder) {
-  std::error_code ignored;
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(kUnfinished))
-      unfinished.push_back(entry.path());
-  }
-  for (const fs::path& path : unfinished) fs::remove_all(path, ignored);
+/// What a run can continue from that could not save.
+std::string what_remains(const std::string& folder) {
+  const std::optional<std::int64_t> step = newest_readable_step(folder);
+  if (!step)
+    return fmt::format("no checkpoint is in {}: there is nothing to continue from", folder);
+  return fmt::format("earlier ones in {} are untouched, continue from step {}: {}", folder, *step,
+                     resume_command(folder, *step, checkpoint_path(folder, *step)));
 }
 
 bool is_dense(const PlacedBox& piece) {
@@ -136,22 +76,16 @@ std::span<const float> dense_values(const PlacedBox& piece, const float* first,
 CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverPlace& place,
                                    Communicator& world, std::string folder, int keep,
                                    std::map<std::string, std::string> companions,
-                                   StatusBoard* status)
+                                   StatusBoard* status,
+                                   std::function<void(const std::string&)> warn)
     : program_(program),
       rank_(world.rank()),
       world_size_(world.size()),
-      folder_(std::move(folder)),
+      folder_(std::move(folder), world),
       keep_(keep),
       companions_(std::move(companions)),
-      status_(status) {
-  std::int64_t token = 0;
-  if (rank_ == 0) {
-    lock_ = lock_folder(folder_);
-    token = new_token();
-    write_token(lock_, token);
-    remove_unfinished(folder_);
-  }
-  check_shared(world, folder_, token);
+      status_(status),
+      warn_(std::move(warn)) {
   for (StateRegion& state : saved_states(program, place)) {
     SnapshotState snapshot{.state = std::move(state)};
     snapshot.runs = snapshot_runs(program, snapshot.state, place);
@@ -170,11 +104,12 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
 CheckpointWriter::~CheckpointWriter() {
   cancelled_ = true;
   if (thread_.joinable()) thread_.join();
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, const Arena& arena) {
   wait();
+  if (rank_ == 0)
+    if (const std::string change = folder_.retake(); !change.empty() && warn_) warn_(change);
   backend.synchronize();
   for (SnapshotState& snapshot : snapshot_) {
     const std::int64_t element = size_of(snapshot.state.dtype);
@@ -191,7 +126,7 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
 }
 
 void CheckpointWriter::work(RunState run) {
-  const std::string unfinished = checkpoint_path(folder_, run.step) + kUnfinished;
+  const std::string unfinished = checkpoint_path(folder_.path(), run.step) + kUnfinished;
   try {
     std::error_code ignored;
     fs::create_directories(unfinished, ignored);
@@ -199,11 +134,11 @@ void CheckpointWriter::work(RunState run) {
     if (rank_ == 0 && await_manifests(unfinished)) complete(run, unfinished);
   } catch (const std::exception& error) {
     std::error_code ignored;
-    fs::remove(unfinished + "/" + share_name(rank_), ignored);  // a full disk needs the room
-    failure_ = std::make_exception_ptr(IoError(fmt::format(
-        "the checkpoint of step {} is not saved: {}; earlier ones in {} are untouched, continue "
-        "from them with --resume latest",
-        run.step, error.what(), folder_)));
+    fs::remove(unfinished + "/" + checkpoint_share_name(rank_),
+               ignored);  // a full disk needs the room
+    failure_ = std::make_exception_ptr(
+        IoError(fmt::format("the checkpoint of step {} is not saved: {}; {}", run.step,
+                            error.what(), what_remains(folder_.path()))));
   }
   done_ = true;
 }
@@ -227,7 +162,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   for (const SnapshotState& snapshot : snapshot_)
     for (const PlacedBox& piece : snapshot.pieces) tensor_of(snapshot, piece);
 
-  const std::string file = share_name(rank_);
+  const std::string file = checkpoint_share_name(rank_);
   SafetensorsWriter writer(folder + "/" + file, specs, {{"format", "meshplan"}});
   std::vector<float> storage;
   std::size_t spec = 0;
@@ -299,16 +234,16 @@ void CheckpointWriter::complete(const RunState& run, const std::string& unfinish
   }
   write_durably(unfinished + "/" + kIndexFile, to_json(index));
   sync_folder(unfinished);
-  replace_folder(unfinished, checkpoint_path(folder_, run.step));
+  replace_folder(unfinished, checkpoint_path(folder_.path(), run.step));
   apply_retention();
 }
 
 void CheckpointWriter::apply_retention() const {
   if (keep_ == 0) return;
-  std::vector<std::int64_t> steps = checkpoint_steps(folder_);
+  std::vector<std::int64_t> steps = checkpoint_steps(folder_.path());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < steps.size(); ++i) {
     // Renamed first: a folder that is half removed must not look complete.
-    const std::string path = checkpoint_path(folder_, steps[i]);
+    const std::string path = checkpoint_path(folder_.path(), steps[i]);
     const std::string removed = path + kUnfinished;
     fs::rename(path, removed);
     fs::remove_all(removed);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "runtime/guard/status_board.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "weights/checkpoint_layout.hpp"
+#include "weights/save_folder.hpp"
 
 namespace meshplan::runtime {
 
@@ -25,17 +27,18 @@ class CheckpointWriter {
   /// Collective over `world`: takes the folder, and checks that all ranks see the same one.
   /// @param keep  newest checkpoints to keep; 0 = all
   /// @param companions  files to put beside the parameters, by name; rank 0's count
-  /// @throws ConfigError if another job writes there, or hosts have different folders; IoError
+  /// @param warn  takes a line of rank 0 about what happens to the folder; null = silent
+  /// @throws as SaveFolder
   CheckpointWriter(const program::Program& program, const SaverPlace& place, Communicator& world,
                    std::string folder, int keep, std::map<std::string, std::string> companions,
-                   StatusBoard* status);
+                   StatusBoard* status, std::function<void(const std::string&)> warn = {});
   /// Gives up on what is not complete.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Copies the parameters and starts to write them; waits for an earlier save first. Called by all
-  /// ranks after the same step. @throws IoError if the earlier one failed
+  /// ranks after the same step. @throws IoError if the earlier one failed; as SaveFolder::retake
   void save(const RunState& run, kernels::Backend& backend, const Arena& arena);
   /// @throws IoError if the save in the background has failed; returns at once
   void check();
@@ -61,16 +64,16 @@ class CheckpointWriter {
   const program::Program& program_;
   int rank_;
   int world_size_;
-  std::string folder_;
+  SaveFolder folder_;
   int keep_;
   std::map<std::string, std::string> companions_;
   StatusBoard* status_;
+  std::function<void(const std::string&)> warn_;
   std::vector<SnapshotState> snapshot_;
   std::thread thread_;
   std::atomic<bool> cancelled_ = false;
   std::atomic<bool> done_ = true;
   std::exception_ptr failure_;  // written before done_
-  int lock_ = -1;               // rank 0
 };
 
 }  // namespace meshplan::runtime

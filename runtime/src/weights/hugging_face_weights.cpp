@@ -12,6 +12,7 @@
 #include "models/spec_difference.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "weights/checkpoint_layout.hpp"
+#include "weights/loadable_values.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {
@@ -209,6 +210,17 @@ void HuggingFaceModel::read(const std::string& state, const std::string& paramet
     if (part.shift != 0) shift_vector(part, target);
   }
   require_invariant(copied == target.box.elements(), "the parts of a parameter cover it");
+}
+
+std::string HuggingFaceModel::not_finite(const std::string& /*state*/, const std::string& parameter,
+                                         DType dtype) {
+  for (const HuggingFacePart& part : parts_.at(parameter))
+    for (const auto& file : files_)
+      for (const auto& [name, data] : file->tensors())
+        if (&data == tensors_.at(part.tensor))
+          if (const auto found = describe_not_finite(file->path(), name, data, dtype))
+            return *found;
+  return "";
 }
 
 bool is_hugging_face_folder(const std::string& folder) {

@@ -1,17 +1,37 @@
 #include "runtime/weights/parameter_source.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <span>
 
+#include "core/error.hpp"
 #include "core/index.hpp"
 #include "execute/arena.hpp"
 #include "program/compression/compression.hpp"
 #include "weights/checkpoint_layout.hpp"
 #include "weights/initialize.hpp"
+#include "weights/loadable_values.hpp"
 
 namespace meshplan::runtime {
 
 namespace {
+
+/// A weight is rounded to what the run computes in, wherever else it lies.
+DType rounded_to(const program::Program& program, const StateRegion& state) {
+  return state.name == kWeights ? program.plan.workload.precision : state.dtype;
+}
+
+/// @param parameters  that the values are of. @throws ConfigError
+void require_finite(std::span<const float> values, DType dtype, const std::string& state,
+                    const std::vector<std::string>& parameters, ParameterSource& source) {
+  if (all_finite(values, dtype)) return;
+  for (const std::string& parameter : parameters)
+    if (const std::string where = source.not_finite(state, parameter, dtype); !where.empty())
+      throw ConfigError(where);
+  throw ConfigError(fmt::format("{} of {}: not all values are finite in {}", state,
+                                fmt::join(parameters, ", "), name_of(dtype)));
+}
 
 // What compression lost, read for one run of the flat parameters.
 class LostGradients {
@@ -26,19 +46,20 @@ class LostGradients {
 
   /// @returns whether the source has the state, of any parameter here
   bool add(const std::string& state) {
-    bool found = false;
+    std::vector<std::string> found;
     std::vector<float> read(sum_.size(), 0.0F);
     for (const PlacedBox& piece : pieces_) {
       const std::string& name = program_.parameters[at(piece.parameter)].name;
       if (!source_.has(state, name)) continue;
-      found = true;
+      found.push_back(name);
       source_.read(state, name,
                    {.data = read.data() + (piece.offset - range_.begin),
                     .box = piece.box,
                     .strides = piece.strides});
     }
+    require_finite(read, DType::F32, state, found, source_);
     for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += read[i];
-    return found;
+    return !found.empty();
   }
 
   /// Those of replicas first, first + step, ...
@@ -107,6 +128,7 @@ void load_parameters(const program::Program& program, const program::Coordinates
                       {.data = staging.data() + (piece.offset - held.range.begin),
                        .box = piece.box,
                        .strides = piece.strides});
+        require_finite(staging, rounded_to(program, state), state.name, {parameter.name}, source);
         std::vector<std::byte> values(staging.size() *
                                       static_cast<std::size_t>(size_of(state.dtype)));
         convert_from_float(staging, state.dtype, values.data());

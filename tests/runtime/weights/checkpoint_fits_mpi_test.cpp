@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "runtime/train/kept_settings.hpp"
 #include "runtime/weights/checkpoint_job.hpp"
 
 namespace meshplan::test {
@@ -25,6 +27,9 @@ CheckpointIndex index_of_saved(const Plan& plan) {
 std::string refusal(const CheckpointIndex& saved, const Plan& plan, ResumeKind kind) {
   try {
     runtime::check_fits(saved, "folder", plan, kind);
+    const Plan before = program::parse_plan(saved.plan_json, "index.json: plan");
+    if (kind == ResumeKind::Continue)
+      runtime::check_settings({before, 5, saved.run.settings}, {plan, 5, {}}, "folder", {});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -39,16 +44,16 @@ TEST_CASE("a checkpoint that does not fit the plan is refused with both values",
   Plan other = plan;
   other.workload.optimizer.kind = program::OptimizerKind::Sgd;
   CHECK_THAT(refusal(saved, other, ResumeKind::Continue),
-             Contains("adamw") && Contains("sgd in the plan"));
+             Contains("optimizer is adamw so far, but sgd now"));
   CHECK(refusal(saved, other, ResumeKind::WeightsOnly).empty());
   other = plan;
   other.workload.seq_len = 8;
   CHECK_THAT(refusal(saved, other, ResumeKind::Continue),
-             Contains("seq_len is 16, but 8 in the plan"));
+             Contains("seq_len is 16 so far, but 8 now"));
   other = plan;
   other.workload.global_batch_size = 8;
   CHECK_THAT(refusal(saved, other, ResumeKind::Continue),
-             Contains("global_batch_size is 4, but 8"));
+             Contains("global_batch_size is 4 so far, but 8 now"));
 }
 
 TEST_CASE("a checkpoint of another architecture is refused, of another mesh or name it is not",
@@ -74,7 +79,7 @@ TEST_CASE("what a packed sequence holds must stay the same", "[checkpoint]") {
   packed.workload.documents = {.packed = true, .end_of_document = 10, .pad_multiple = 4};
   const CheckpointIndex of_plain = index_of_saved(plain);
   CHECK_THAT(refusal(of_plain, packed, ResumeKind::Continue),
-             Contains("packed (--packed) is off, but on in the plan") && Contains("--init-from"));
+             Contains("packed is off so far, but on now") && Contains("--init-from"));
   CHECK(refusal(of_plain, packed, ResumeKind::WeightsOnly).empty());
 
   const CheckpointIndex of_packed = index_of_saved(packed);
@@ -85,10 +90,10 @@ TEST_CASE("what a packed sequence holds must stay the same", "[checkpoint]") {
   };
   CHECK(refused(packed.workload.documents).empty());
   CHECK_THAT(refused({.packed = true, .end_of_document = 11, .pad_multiple = 4}),
-             Contains("(--end-of-document) is 10, but 11 in the plan"));
+             Contains("end_of_document is 10 so far, but 11 now"));
   CHECK_THAT(refused({.packed = true, .end_of_document = 10, .pad_multiple = 2}),
-             Contains("(--pad-documents) is 4, but 2 in the plan"));
-  CHECK_THAT(refused({}), Contains("(--packed) is on, but off in the plan"));
+             Contains("pad_multiple is 4 so far, but 2 now"));
+  CHECK_THAT(refused({}), Contains("packed is on so far, but off now"));
   Plan other = plain;
   other.workload.documents.expected_lengths = {3, 5};  // only predicts
   CHECK(refusal(of_plain, other, ResumeKind::Continue).empty());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -128,6 +129,10 @@ class CheckpointJob {
   void load(const std::string& checkpoint) {
     Checkpoint source(checkpoint);
     trainer_.load(source, runtime::LoadedState::All);
+  }
+  /// The first fp32 value of a region of this rank.
+  void set_first(Region region, float value) {
+    std::memcpy(trainer_.arena().region(region), &value, sizeof value);
   }
   /// Hashes of everything that training goes on from.
   std::vector<std::uint64_t> state() const {

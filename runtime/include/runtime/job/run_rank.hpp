@@ -3,6 +3,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "core/error.hpp"
 #include "runtime/comm/session.hpp"
 
 namespace meshplan::runtime {
@@ -10,6 +11,11 @@ namespace meshplan::runtime {
 /// An error that every rank of the job throws, with the same text: rank 0 reports it.
 class SharedError : public std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// The same for bad input.
+class SharedConfigError : public ConfigError {
+  using ConfigError::ConfigError;
 };
 
 /// Runs a rank's work; an exception is printed with rank and host, then ends the whole job.

@@ -2,18 +2,22 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace meshplan::runtime {
 
 /// What a run starts from and what it saves.
 struct CheckpointOptions {
-  std::string folder;  // "" = none are saved
-  int every = 0;       // steps; 0 = only at the end and when the run is stopped
-  int keep = 0;        // newest to keep; 0 = all
-  std::string resume;  // a checkpoint to continue; "" = none
+  std::string folder;                // "" = none are saved
+  int every = 0;                     // steps; 0 = only at the end and when the run is stopped
+  int keep = 0;                      // newest to keep; 0 = all
+  std::string resume;                // a checkpoint to continue; "" = none
+  std::vector<std::string> changes;  // settings that may differ from those of that run
   std::string
-      init_from;  // a checkpoint or a Hugging Face folder whose weights a new run starts from
+      init_from;       // a checkpoint or a Hugging Face folder whose weights a new run starts from
   std::string assume;  // model_type to read that folder's config.json as; "" = its own
+  /// Takes a line about what happens to the folder, on rank 0; null = silent.
+  std::function<void(const std::string&)> warn;
   /// Asked on every rank after each step; the run ends after a step in which any rank said yes.
   std::function<bool()> stop_requested;
 };

@@ -5,14 +5,6 @@
 
 namespace meshplan::runtime {
 
-/// Micikevicius et al. 2018, section 3.2; names and values of PyTorch's GradScaler.
-struct LossScaling {
-  double initial = 65536;
-  double growth = 2;           // factor after `growth_interval` steps without an overflow
-  double backoff = 0.5;        // factor after a step whose gradients were not finite
-  int growth_interval = 2000;  // steps
-};
-
 /// Every rank has one; all see the same reduced norm, so all decide alike.
 class LossScaler {
  public:

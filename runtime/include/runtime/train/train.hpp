@@ -66,6 +66,15 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
                   Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step);
 
+/// What a checkpoint keeps of them beside the plan.
+RunSettings settings_of(const TrainOptions& options);
+
+/// Collective: every rank found the same start. @param steps_done  of the run that is resumed;
+/// nothing for a new one
+/// @throws ConfigError on a rank that found another start than rank 0
+void check_same_start(Communicator& world, const std::string& folder,
+                      std::optional<std::int64_t> steps_done);
+
 /// Everything about the start of a run that can be known without ranks; train() asks it, too.
 /// @throws ConfigError if the checkpoint or the weights to start from do not fit, or the folder to
 /// save to holds another run

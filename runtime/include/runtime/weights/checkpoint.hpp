@@ -62,11 +62,25 @@ struct DataIdentity {
   std::string fingerprint;           // of its size, first and last 64 KiB
 };
 
+/// Micikevicius et al. 2018, section 3.2; names and values of PyTorch's GradScaler.
+struct LossScaling {
+  double initial = 65536;
+  double growth = 2;           // factor after `growth_interval` steps without an overflow
+  double backoff = 0.5;        // factor after a step whose gradients were not finite
+  int growth_interval = 2000;  // steps
+};
+
 /// Where the scaling of a run stands; a checkpoint keeps it.
 struct LossScaleState {
   double scale = 1;
   std::int64_t good_steps = 0;     // since the scale changed last
   std::int64_t skipped_steps = 0;  // of the run: they updated nothing
+};
+
+/// What a run was started with that its plan does not say and that its arithmetic depends on.
+struct RunSettings {
+  int num_steps = 20;  // of the whole run: a learning rate may decay to the last one
+  LossScaling loss_scaling;
 };
 
 /// Where a run stands, beside its parameters.
@@ -77,6 +91,7 @@ struct RunState {
   DataIdentity data;
   std::vector<double> losses;                // of the last steps, oldest first
   std::optional<LossScaleState> loss_scale;  // fp16
+  std::optional<RunSettings> settings;       // absent in checkpoints written before 2026-11-29
 };
 
 struct CheckpointIndex {
@@ -118,6 +133,8 @@ class Checkpoint final : public ParameterSource {
   /// @throws ConfigError for a parameter that it lacks or a piece that does not have its hash
   void read(const std::string& state, const std::string& parameter,
             const TensorTarget& target) override;
+  std::string not_finite(const std::string& state, const std::string& parameter,
+                         DType dtype) override;
 
   /// Reads everything. @throws ConfigError for the first thing that is damaged
   void verify();
@@ -139,6 +156,12 @@ class Checkpoint final : public ParameterSource {
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
+/// The newest checkpoint in `folder`; nothing if there is no such folder or none was completed in
+/// it (leftovers of unfinished saves, step-N.tmp, do not count).
+/// @throws ConfigError if the newest folder step-N has no index: it was complete once; IoError if
+/// the folder cannot be read
+std::optional<std::string> newest_checkpoint(const std::string& folder);
+
 /// The checkpoint that `given` names: one itself, or the newest in a folder of them.
 /// @throws ConfigError if there is none, with what is there
 std::string resolve_checkpoint(const std::string& given);
@@ -147,12 +170,15 @@ std::string resolve_checkpoint(const std::string& given);
 /// intact if this one is not
 Checkpoint open_checkpoint(const std::string& folder);
 
-/// The seed of the run that `checkpoint` belongs to.
-std::uint64_t seed_of(const std::string& checkpoint);
+/// Where the run stands that `checkpoint` belongs to. @throws ConfigError as open_checkpoint
+RunState run_state_of(const std::string& checkpoint);
 
 /// Reads the checkpoints of a folder completely, the newest first, but for `except`.
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,
                                                const std::string& except);
+
+/// The newest checkpoint of a folder whose sizes and headers are right: reads no data.
+std::optional<std::int64_t> newest_readable_step(const std::string& folder);
 
 /// What to type to continue from `checkpoint`, of that step: "--resume DIR/step-20". A run goes on
 /// from the newest of its folder, so newer ones in `folder` are first moved aside.
@@ -168,8 +194,9 @@ enum class ResumeKind {
   WeightsOnly,  // a new run from these weights
 };
 
-/// Everything that keeps a run under `plan` from starting at this checkpoint; call it before any
-/// rank starts. @throws ConfigError naming both values, the rule and a way out
+/// The parameters that a run under `plan` needs are in this checkpoint, of the same model; call it
+/// before any rank starts. What a run that goes on may not change else: check_settings.
+/// @throws ConfigError naming both values, the rule and a way out
 void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
                 ResumeKind kind);
 

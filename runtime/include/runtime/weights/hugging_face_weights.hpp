@@ -46,6 +46,8 @@ class HuggingFaceModel final : public ParameterSource {
 
   void read(const std::string& state, const std::string& parameter,
             const TensorTarget& target) override;
+  std::string not_finite(const std::string& state, const std::string& parameter,
+                         DType dtype) override;
 
  private:
   void open_files();

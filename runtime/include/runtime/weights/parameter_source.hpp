@@ -30,6 +30,13 @@ class ParameterSource {
   /// @throws ConfigError naming the place if it is not there or damaged
   virtual void read(const std::string& state, const std::string& parameter,
                     const TensorTarget& target) = 0;
+  /// Which values of the parameter are not finite when they are rounded to `dtype`, by file,
+  /// tensor, number and place of the first; empty if all are, or the source has no files. Reads all
+  /// of it.
+  virtual std::string not_finite(const std::string& /*state*/, const std::string& /*parameter*/,
+                                 DType /*dtype*/) {
+    return "";
+  }
 };
 
 enum class LoadedState { WeightsOnly, All };
@@ -38,6 +45,7 @@ enum class LoadedState { WeightsOnly, All };
 /// are not loaded stay as they are. What compression lost under another number of replicas is given
 /// to the ranks that are there now, so that its sum over them is what it was: replica r of n gets
 /// that of replicas r, r + n, ...; what was lost of sums goes to replica 0 where none are kept.
+/// @throws ConfigError for values that are not finite where they come to lie, naming the first
 void load_parameters(const program::Program& program, const program::Coordinates& place,
                      const program::ShardPlace& shard, ParameterSource& source, LoadedState which,
                      kernels::Backend& backend, const Arena& arena);

@@ -4,7 +4,7 @@
 set -u
 meshplan=$1
 kills=${2:-20}
-source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../expect.sh"
 source "$tests/tiny_training.sh"
 
 losses() {  # losses NAME ARGUMENTS...: runs it and keeps what it says in losses/NAME.json
@@ -45,14 +45,15 @@ expect 0 "weights of .*step-8" "$meshplan" run tp2.json --data text.txt --steps 
 
 # --- refused before any rank starts
 expect 2 "resume.* or --init-from" "$meshplan" run pp2.json --data text.txt --resume b --init-from b
-expect 2 "is at step 8 already" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
-expect 2 "its run has --seed 3, not 4" "$meshplan" run pp2.json --data text.txt --seed 4 --resume b
+expect 0 "^all 8 steps are done: b/step-8$" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
+expect 2 "seed is 3 so far, but 4 now .*: use --seed 3" "$meshplan" run pp2.json --data text.txt --seed 4 \
+  --steps 9 --decay-steps 8 --resume b
 expect 2 "checkpoints of another run, up to step 8" "$meshplan" run pp2.json --data text.txt \
-  --steps 9 --checkpoint-dir b
+  --steps 9 --decay-steps 8 --checkpoint-dir b
 expect 2 "newer than the one of step 4" "$meshplan" run pp2.json --data text.txt --resume b/step-4
-expect 2 "is other data" "$meshplan" run pp2.json --data model.json --steps 9 --resume b
+expect 2 "is other data" "$meshplan" run pp2.json --data model.json --steps 9 --decay-steps 8 --resume b
 expect 2 "--eval-every must hold out the same as before \(0\)" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume b --eval-every 2
+  --data text.txt --steps 9 --decay-steps 8 --resume b --eval-every 2
 expect 2 "none: holds no complete checkpoint|none: no such" "$meshplan" run pp2.json \
   --data text.txt --resume none
 expect 2 "unknown action 'inspct'; did you mean 'inspect'" "$meshplan" checkpoint inspct b
@@ -60,16 +61,16 @@ sed 's/"hidden_size": 64/"hidden_size": 32/' model.json >narrow.json
 "$meshplan" simulate --model narrow.json --cluster cpu-host --global-batch 4 --seq-len 32 \
   --out narrow_plan.json >/dev/null
 expect 2 "hidden_size is 64, but 32 in the plan" "$meshplan" run narrow_plan.json --data text.txt \
-  --steps 9 --resume b
+  --steps 9 --decay-steps 8 --resume b
 
 # --- damage
 cp -r b damaged
 printf 'x' | dd of=damaged/step-8/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
 expect 2 "is damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume damaged
+  --data text.txt --steps 9 --decay-steps 8 --resume damaged
 truncate -s -10 damaged/step-8/rank-00000.safetensors
 expect 2 "truncated or damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
-  --data text.txt --steps 9 --resume damaged
+  --data text.txt --steps 9 --decay-steps 8 --resume damaged
 expect 2 "truncated or damaged" "$meshplan" checkpoint inspect damaged
 
 # --- what to type is offered, and works: a newer intact one beside a damaged one
@@ -77,16 +78,16 @@ cp -r b newer
 printf 'x' | dd of=newer/step-4/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
 expect 2 "intact checkpoint of step 8, newer than the one of step 4 .*: --resume $PWD/newer/step-8;|\
 intact checkpoint of step 8, newer than the one of step 4 .*: --resume newer/step-8;" \
-  "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-4
-expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-8
+  "$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume newer/step-4
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume newer/step-8
 # and an older intact one beside a damaged one, which would be the newest: the whole command
-"$meshplan" run pp2.json --data text.txt --steps 9 --resume damaged >stdout 2>stderr
+"$meshplan" run pp2.json --data text.txt --steps 9 --decay-steps 8 --resume damaged >stdout 2>stderr
 offered=$(sed -nE 's/.*the newest intact one is [^:]*: (.*)/\1/p' stderr)
 [ "$offered" = "mv damaged/step-8 damaged/step-8.damaged && meshplan run ... --resume damaged/step-6" ] ||
   fail "no command is offered: $(cat stderr)"
 expect 2 "holds damaged checkpoints up to step 8, newer than the one of step 6" "$meshplan" run \
-  pp2.json --data text.txt --steps 9 --resume damaged/step-6
-eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --steps 9}" >stdout 2>stderr ||
+  pp2.json --data text.txt --steps 9 --decay-steps 8 --resume damaged/step-6
+eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --steps 9 --decay-steps 8}" >stdout 2>stderr ||
   fail "the offered command does not work: $offered: $(cat stderr)"
 
 # --- export
@@ -105,6 +106,27 @@ sed 's/"hidden_act": "silu"/"hidden_act": "relu"/' exported/config.json >dropped
 expect 2 "dropped: another model than the plan.*: activation is \"relu\", but \"silu\" in the plan" \
   "$meshplan" run one.json --data text.txt --steps 2 --init-from dropped
 expect 2 "exists and is not an empty folder" "$meshplan" checkpoint export b --out exported
+
+# --- weights that are not finite: one line of one rank, before the first step
+poke() {  # poke FOLDER TENSOR PLACE: NaN there
+  cp -r exported "$1"
+  python3 - "$1/model.safetensors" "$2" "$3" <<'PY'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as file:
+    size, = struct.unpack("<Q", file.read(8))
+    begin, _ = json.loads(file.read(size))[sys.argv[2]]["data_offsets"]
+    file.seek(8 + size + begin + 4 * int(sys.argv[3]))
+    file.write(struct.pack("<f", float("nan")))
+PY
+}
+poke broken_norm model.layers.1.input_layernorm.weight 3
+poke broken_row model.embed_tokens.weight 16000  # of a token that the text never has
+expect 2 "model.layers.1.input_layernorm.weight: 1 of 64 values is not finite in fp32, the first at \[3\]: nan" \
+  "$meshplan" run tp2.json --data text.txt --steps 2 --init-from broken_norm
+[ "$(grep -c "not finite" stderr)" -eq 1 ] || fail "not one line: $(cat stderr)"
+grep -qE "^ +1 " stdout && fail "a step was trained: $(cat stdout)"
+expect 2 "model.embed_tokens.weight: 1 of 16384 values is not finite in fp32, the first at \[250, 0\]: nan" \
+  "$meshplan" run pp2.json --data text.txt --steps 2 --init-from broken_row
 
 # start_job FOLDER ARGUMENTS...: trains in the background until the first checkpoint is complete
 start_job() {
@@ -130,7 +152,7 @@ last=$(sed -nE 's/.*stopped by a signal after step ([0-9]+), which is saved.*/\1
 [ -n "$last" ] && [ -f "stopped/step-$last/index.json" ] || fail "SIGTERM: $(cat stderr)"
 grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
 expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps $((last + 3)) \
-  --checkpoint-dir stopped --resume latest
+  --decay-steps 1000000 --checkpoint-dir stopped --resume latest
 
 # --- one folder, one job
 start_job busy
