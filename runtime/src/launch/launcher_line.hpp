@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "runtime/launch/launch.hpp"
 
 namespace meshplan::runtime {
 
@@ -17,8 +20,9 @@ struct LauncherMessage {
     Watched,      // that rank: a guardian watches it from now on
     Failed,       // that rank: it has printed why it ends
     Guardian,     // a guardian; `rank`: its machine
-    Interrupted,  // a guardian: a rank was told to end by a signal; no failure
+    Interrupted,  // a guardian, or a rank: a signal ends a rank; no failure
     Report,       // a guardian, text: why the job ends
+    Stopped,      // rank 0, by a line of its own: a StoppedRun
   };
   Kind kind = Kind::Rank;
   std::int32_t rank = 0;
@@ -82,6 +86,7 @@ class LauncherDesk {
   bool has_heard_any() const { return !heard_.empty(); }
   bool rank_failed() const { return rank_failed_; }  // and has said why
   bool interrupted() const { return interrupted_; }
+  const std::optional<StoppedRun>& stopped_run() const { return stopped_run_; }
 
  private:
   struct Caller {
@@ -102,6 +107,7 @@ class LauncherDesk {
   std::set<int> heard_;
   bool rank_failed_ = false;
   bool interrupted_ = false;
+  std::optional<StoppedRun> stopped_run_;
 };
 
 }  // namespace meshplan::runtime

@@ -12,10 +12,12 @@ struct CheckpointOptions {
   int keep = 0;        // newest to keep; 0 = all
   std::string resume;  // a checkpoint to continue; "" = none
   std::string
-      init_from;  // a checkpoint or a Hugging Face folder whose weights a new run starts from
+      init_from;       // a checkpoint or a Hugging Face folder whose weights a new run starts from
   std::string assume;  // model_type to read that folder's config.json as; "" = its own
-  /// Asked on every rank after each step; the run ends after a step in which any rank said yes.
-  std::function<bool()> stop_requested;
+  /// The signal that has asked this rank to stop (StopSignal::number()); 0: none. Asked on every
+  /// rank before the first step, from when on it is to look for signals, and after each but the
+  /// last; the run ends after a step in which any rank had one.
+  std::function<int()> stop_signal;
 };
 
 }  // namespace meshplan::runtime
