@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <new>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #if MESHPLAN_HAS_RUNTIME
 #include "commands/lesson/lesson_command.hpp"
 #include "process/temporary_folder.hpp"
+#include "runtime/launch/launch.hpp"
 #endif
 
 namespace {
@@ -31,6 +33,7 @@ extern "C" void on_interrupt(int /*signal*/) {
   remove_unfinished_folder();
 #if MESHPLAN_HAS_RUNTIME
   remove_temporary_folder();
+  runtime::tell_launcher_of_interrupt();
 #endif
   _exit(kInterrupted);
 }
@@ -46,11 +49,28 @@ void note_hangup(int /*argc*/, char** /*argv*/, char** /*environment*/) {
 __attribute__((section(".preinit_array"), used)) void (*const kLookFirst)(int, char**,
                                                                           char**) = note_hangup;
 
+/// Who ignores a hang-up (nohup) wants to outlive it. Ranks begin with it ignored, as their mpiexec
+/// does: their launcher says whether it was the user's wish.
+bool is_hangup_ignored() {
+#if MESHPLAN_HAS_RUNTIME
+  if (std::getenv(runtime::kReportSocketVariable) != nullptr)
+    return std::getenv(runtime::kIgnoreHangupVariable) != nullptr;
+#endif
+  return ignored_hangup;
+}
+
 void handle_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
-  // Who ignores a hang-up (nohup) wants to outlive it.
-  std::signal(SIGHUP, ignored_hangup ? SIG_IGN : on_interrupt);
+  std::signal(SIGUSR1, on_interrupt);  // the launcher's, to ranks
+  std::signal(SIGHUP, is_hangup_ignored() ? SIG_IGN : on_interrupt);
+}
+
+/// What is opened later must not become a standard stream that the caller has closed. These fail
+/// when written to, as before.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);
 }
 
 Terminal look_around() {
@@ -63,6 +83,9 @@ Terminal look_around() {
 }
 
 int report(std::string_view kind, const std::exception& error, int code) {
+#if MESHPLAN_HAS_RUNTIME
+  runtime::tell_launcher_of_failure();
+#endif
   output(stderr, "meshplan: {}{}\n", kind, error.what());
   return code;
 }
@@ -117,10 +140,14 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
+#if MESHPLAN_HAS_RUNTIME
+  runtime::greet_launcher();
+#endif
   handle_interrupts();
   const int code = run(argc, argv);
   // Results that did not reach the reader are a failure, whatever was computed.
-  if (std::fflush(stdout) != 0) {
+  if (!flush_or_give_up_stdout().empty()) {
     std::fputs("meshplan: standard output cannot be written\n", stderr);
     return kFailed;
   }

@@ -271,4 +271,8 @@ std::string to_json_line(const RunSummary& summary) {
   return line.dump();
 }
 
+std::string lost_output_line(std::string_view stream, std::string_view cause) {
+  return Json{{"kind", "output_lost"}, {"stream", stream}, {"cause", cause}}.dump();
+}
+
 }  // namespace meshplan::reports

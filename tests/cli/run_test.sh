@@ -4,15 +4,13 @@
 set -u
 meshplan=$1
 mpiexec=${2:-mpiexec}
-source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../expect.sh"
 source "$tests/tiny_training.sh"
+source "$tests/ending/job_processes.sh"
 
 expect_no_rank() {
-  for _ in $(seq 600); do
-    [ -z "$(ranks)" ] && return
-    sleep 0.1
-  done
-  fail "$1: left over: $(ps -o pid=,stat=,args= -p "$(ranks | paste -sd,)")"
+  wait_until_gone
+  [ -z "$(ranks)" ] || fail "$1: left over: $(ps -o pid=,stat=,args= -p "$(ranks | paste -sd,)")"
 }
 
 # --- plans of a tiny model
@@ -267,14 +265,6 @@ start_job() {
     sleep 0.1
   done
   fail "the job does not start: $(head -c 2000 stdout) $(cat stderr)"
-}
-
-# The ranks proper, started by MPICH's proxy; their guardians have the same arguments.
-rank_processes() {
-  for pid in $(ranks); do
-    parent=$(ps -o ppid= -p "$pid" 2>/dev/null | tr -d ' ')  # nothing if it has just ended
-    [ "$(ps -o comm= -p "${parent:-0}" 2>/dev/null)" = hydra_pmi_proxy ] && echo "$pid"
-  done
 }
 
 # expect_end NAME CODE PATTERN: the job ends, with this code and line. --hang-timeout is 60 s but where

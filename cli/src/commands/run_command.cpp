@@ -18,11 +18,13 @@
 #include "process/files.hpp"
 #include "process/folders.hpp"
 #include "process/gzip.hpp"
+#include "process/own_arguments.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/chrome_trace.hpp"
 #include "ranks/devices.hpp"
+#include "ranks/interruption.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"
@@ -66,6 +68,27 @@ void require_places(const RunOptions& options) {
   if (options.kineto) require_free_folder(*options.kineto, false);
 }
 
+/// What goes on if standard output or error do not take the run's lines any more, said in its log.
+void log_lost_output(const std::string& log, std::string_view stream, std::string_view cause) {
+  try {
+    RunLog(log, true).write(reports::lost_output_line(stream, cause));
+  } catch (const IoError&) {  // the run says so itself, with its next line
+  }
+}
+
+StoppableJob stoppable_job(const RunOptions& options) {
+  StoppableJob job;
+  if (!options.quiet)
+    job.describe = [folder = options.train.checkpoints.folder](const runtime::Interruption& end) {
+      return interruption_text(end, folder, own_arguments());
+    };
+  if (options.log && starts_here(options.hosts))
+    job.on_lost_output = [log = *options.log](std::string_view stream, std::string_view cause) {
+      log_lost_output(log, stream, cause);
+    };
+  return job;
+}
+
 /// @param arguments  of the ranks
 int launch(const RunOptions& options, std::vector<std::string> arguments, const program::Plan& plan,
            DeviceKind device) {
@@ -79,7 +102,7 @@ int launch(const RunOptions& options, std::vector<std::string> arguments, const 
     runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks), saves);
   HostOptions hosts = options.hosts;
   if (plan.progress_thread) hosts.cores_per_rank = 2;
-  return launch_self(ranks, hosts, std::move(arguments), saves);
+  return launch_self(ranks, hosts, std::move(arguments), stoppable_job(options));
 }
 
 void check_placement(const RunOptions& options, const program::Plan& plan,
@@ -155,13 +178,16 @@ class Voice {
       : prints_(speaks && !options.quiet && !options.json),
         warns_(speaks && !options.quiet),
         every_(std::max(1, options.train.num_steps / 20)) {
-    if (prints_)
-      output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-             resumed_settings(header.plan, options),
-             import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
-    if (!speaks || !options.log) return;
-    log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
-    log_->write(reports::to_json_line(header));
+    // The log first: whoever passes the lines on may have to add to it that nobody reads them.
+    if (speaks && options.log) {
+      log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
+      log_->write(reports::to_json_line(header));
+    }
+    if (!prints_) return;
+    output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+           resumed_settings(header.plan, options),
+           import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
+    flush();
   }
 
   void say(const program::StepReport& step) {
@@ -173,7 +199,7 @@ class Voice {
         step.step % every_ == 0 || std::exchange(first_, false) || step.evaluation_loss;
     if (!prints_ || !shown) return;
     output("{}", reports::step_line(step));
-    std::fflush(stdout);
+    flush();
   }
 
   /// Once. @param busy_cores  empty: nothing to say
@@ -188,9 +214,20 @@ class Voice {
     if (log_) log_->write(reports::to_json_line(summary));
     if (prints_) output("{}", reports::to_text(summary));
     if (warns_ && !prints_) output("{}", reports::to_json(summary));
+    flush();
   }
 
  private:
+  /// Without a launcher of ours it is the rank that sees its output fail; training goes on.
+  void flush() {
+    const std::string loss = flush_or_give_up_stdout();
+    if (loss.empty()) return;
+    output(stderr,
+           "meshplan: warning: standard output cannot be written: {}; the job goes on without it\n",
+           loss);
+    if (log_) log_->write(reports::lost_output_line("standard output", loss));
+  }
+
   bool prints_;
   bool warns_;
   int every_;
@@ -229,14 +266,14 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   if (!options.quiet)
     options.train.log = [](const std::string& line) { output(stderr, "meshplan: {}\n", line); };
   std::optional<runtime::StopSignal> stop;
-  if (!options.train.checkpoints.folder.empty()) {
-    stop.emplace();
-    if (!options.quiet)
-      options.train.checkpoints.warn = [](const std::string& line) {
-        output(stderr, "meshplan: warning: {}\n", line);
-      };
-    options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
-  }
+  options.train.checkpoints.stop_signal = [&stop] {
+    if (!stop) stop.emplace();  // until now, with nothing to save, a signal ends the rank
+    return stop->number();
+  };
+  if (!options.quiet)
+    options.train.checkpoints.warn = [](const std::string& line) {
+      output(stderr, "meshplan: warning: {}\n", line);
+    };
   runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
   int steps = 0;
   runtime::TrainResult result =
@@ -249,7 +286,7 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
                          voice.warn(reports::busy_cores(machine.cores()));
                      });
   result.trace.machine = machine.finish();
-  const int code = result.stopped ? kInterrupted : kDone;
+  const int code = result.stop_signal != 0 ? kInterrupted : kDone;
   if (!leads) return code;
   result.trace.source = device.name();
   if (options.trace) write_packed_file(*options.trace, program::to_json(result.trace));
@@ -263,12 +300,13 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
                   .resident_after_first_step = result.memory.resident_after_first_step,
                   .resident_at_end = result.memory.resident_at_end,
                   .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s});
-  if (result.stopped && !options.quiet)
-    output(stderr,
-           "meshplan: stopped by a signal after step {}, which is saved; continue with --resume "
-           "{}\n",
-           result.last_step, options.train.checkpoints.folder);
-  std::fflush(stdout);
+  if (result.stop_signal == 0) return code;
+  const runtime::StoppedRun end{
+      .signal = result.stop_signal, .last_step = result.last_step, .saved = result.saved};
+  if (!runtime::tell_launcher(end) && !options.quiet)
+    output(stderr, "{}",
+           interruption_text({.signal = end.signal, .run = end}, options.train.checkpoints.folder,
+                             own_arguments()));
   return code;
 }
 

@@ -23,4 +23,8 @@ void output(fmt::format_string<Args...> format, Args&&... args) {
   output(stdout, format, std::forward<Args>(args)...);
 }
 
+/// Flushes standard output. If it fails now, or has before, it leads nowhere from then on.
+/// @returns why; empty if all is well, or it was given up before
+std::string flush_or_give_up_stdout();
+
 }  // namespace meshplan::cli

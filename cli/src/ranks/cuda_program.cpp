@@ -5,12 +5,12 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
 
 #include "core/paths.hpp"
+#include "process/own_arguments.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -19,13 +19,6 @@ bool driver_is_installed() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) dlclose(driver);
   return driver != nullptr;
-}
-
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  return arguments;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ranks/ranks.hpp"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
@@ -58,7 +59,7 @@ void check(const HostOptions& options) {
 }  // namespace
 
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
-                bool stops_by_itself) {
+                const std::optional<StoppableJob>& stoppable) {
   check(options);
   runtime::require_known_hosts(parse_hosts(options));
   runtime::LaunchSpec spec{.ranks = ranks,
@@ -67,13 +68,18 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
                            .cores_per_rank = options.cores_per_rank,
                            .bind_to_cores = !options.no_binding,
                            .command = {std::filesystem::read_symlink("/proc/self/exe").string()},
-                           .ranks_stop_by_themselves = stops_by_itself};
+                           .ranks_stop_by_themselves = stoppable.has_value()};
+  if (stoppable) {
+    spec.describe = stoppable->describe;
+    spec.on_lost_output = stoppable->on_lost_output;
+  }
   for (std::string& argument : arguments) spec.command.push_back(std::move(argument));
   return runtime::launch_ranks(spec);
 }
 
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work) {
   check(options);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is no reason to end a job
   const auto in_session = [&](const runtime::Session& session) {
     return runtime::run_rank(session, [&] {
       runtime::Job job(session, {.hang_timeout = Seconds{options.hang_timeout_s}});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,15 @@ namespace meshplan::cli {
 /// @throws ConfigError if only some of torchrun's variables are set, or are wrong
 bool is_rank();
 
+/// A job that the first signal asks to stop (runtime/os/stop_signal.hpp), instead of ending it.
+struct StoppableJob {
+  decltype(runtime::LaunchSpec::describe) describe;              // its end by a signal
+  decltype(runtime::LaunchSpec::on_lost_output) on_lost_output;  // see there
+};
+
 /// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
-/// @param stops_by_itself  SIGTERM asks the ranks to stop (runtime/stop_signal.hpp) instead of
-/// ending them
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
-                bool stops_by_itself = false);
+                const std::optional<StoppableJob>& stoppable = std::nullopt);
 
 /// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
 /// variables place communicate by TCP, others by MPI.

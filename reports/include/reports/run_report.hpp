@@ -56,5 +56,7 @@ std::string to_json(const RunSummary& summary);
 /// Lines of a run's log besides those of its steps (program::to_json_line), without their ends.
 std::string to_json_line(const RunHeader& header);
 std::string to_json_line(const RunSummary& summary);
+/// Of a stream of the run, by name, that could not be written from some moment on.
+std::string lost_output_line(std::string_view stream, std::string_view cause);
 
 }  // namespace meshplan::reports

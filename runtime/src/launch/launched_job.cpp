@@ -12,11 +12,13 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/printable.hpp"
 #include "launch/launcher_watch.hpp"
 #include "os/orphaned_memory.hpp"
+#include "runtime/os/stop_signal.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -28,7 +30,8 @@ constexpr milliseconds kFirstTicks{20};           // while mpiexec starts its he
 constexpr milliseconds kTimeToStart{15'000};      // for mpiexec, its helpers
 constexpr milliseconds kGraceOfReport{300};       // mpiexec may be faster than a guardian
 constexpr milliseconds kGraceOfMpiexec{4'000};    // to notice by itself
-constexpr milliseconds kGraceOfInterrupt{8'000};  // mpiexec ends its ranks itself
+constexpr milliseconds kGraceOfInterrupt{2'000};  // mpiexec ends its ranks itself
+constexpr milliseconds kGraceOfForce{500};        // ranks remove half-written files
 constexpr milliseconds kGraceOfRanks{4'000};      // to be gone after mpiexec
 constexpr milliseconds kTimeUnguarded{8'000};     // or for ranks to say that they have none
 
@@ -49,12 +52,30 @@ void limit_ssh(const LaunchSpec& spec) {
              kKeep);  // NOLINT(concurrency-mt-unsafe)
 }
 
-/// Runs in a forked child: nothing here may allocate.
-[[noreturn]] void become(char* const* arguments, const sigset_t& mask, pid_t parent,
+/// What mpiexec is started with.
+struct Surroundings {
+  const BlockedSignals& signals;
+  int stdout_end;
+  int stderr_end;
+};
+
+/// Runs in a forked child: nothing here may allocate. mpiexec gets a session of its own: what a
+/// terminal, `timeout` or `kill -PGID` sends to this process's group would end the ranks before
+/// they have saved. A hang-up would end mpiexec and its proxies, which do not handle it. From
+/// another session mpiexec would read the terminal against the shell, so it gets no input.
+[[noreturn]] void become(char* const* arguments, const Surroundings& around, pid_t parent,
                          int error_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() == parent) {
-    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    ::setsid();
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(around.stdout_end, STDOUT_FILENO);
+    ::dup2(around.stderr_end, STDERR_FILENO);
+    around.signals.undo_in_child();
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGHUP, &ignore, nullptr);
     ::execvp(arguments[0], arguments);
     const int error = errno;
     [[maybe_unused]] const auto written = ::write(error_pipe, &error, sizeof(error));
@@ -63,7 +84,7 @@ void limit_ssh(const LaunchSpec& spec) {
 }
 
 /// Starts a child that the kernel kills when this thread ends, however it ends.
-pid_t spawn(std::vector<std::string> command, const sigset_t& mask) {
+pid_t spawn(std::vector<std::string> command, const Surroundings& around) {
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -71,7 +92,7 @@ pid_t spawn(std::vector<std::string> command, const sigset_t& mask) {
   int error = ::pipe2(error_pipe, O_CLOEXEC) == 0 ? 0 : errno;
   const pid_t parent = ::getpid();
   const pid_t child = error == 0 ? ::fork() : -1;
-  if (child == 0) become(arguments.data(), mask, parent, error_pipe[1]);
+  if (child == 0) become(arguments.data(), around, parent, error_pipe[1]);
   if (child < 0 && error == 0) error = errno;
   if (error_pipe[1] >= 0) ::close(error_pipe[1]);
   if (child > 0 && ::read(error_pipe[0], &error, sizeof(error)) == sizeof(error))
@@ -83,18 +104,33 @@ pid_t spawn(std::vector<std::string> command, const sigset_t& mask) {
   return child;
 }
 
-LaunchSpec with_report_socket(LaunchSpec spec, const std::string& name) {
-  spec.environment.push_back(fmt::format("{}={}", kReportSocketVariable, name));
+LaunchSpec with_variables(LaunchSpec spec, const std::string& report_socket, bool ignores_hangup) {
+  spec.environment.push_back(fmt::format("{}={}", kReportSocketVariable, report_socket));
+  if (ignores_hangup) spec.environment.push_back(fmt::format("{}=1", kIgnoreHangupVariable));
   return spec;
+}
+
+/// Was mpiexec, or its only rank, ended by one of the signals that users send? Of several ranks
+/// mpiexec says the exit codes or-ed: 15 is SIGTERM, and SIGABRT beside the SIGKILL of the others.
+bool is_ended_by_request(int status, int ranks) {
+  const auto is_request = [](int number) {
+    return number == SIGTERM || number == SIGINT || number == SIGHUP;
+  };
+  if (WIFSIGNALED(status)) return is_request(WTERMSIG(status));
+  return WEXITSTATUS(status) == kInterrupted || (ranks == 1 && WEXITSTATUS(status) == SIGTERM);
 }
 
 }  // namespace
 
 LaunchedJob::LaunchedJob(const LaunchSpec& spec)
-    : spec_(with_report_socket(spec, desk_.name())), started_wall_s_(std::time(nullptr)) {
-  asked_to_stop_ = !spec_.ranks_stop_by_themselves;
+    : spec_(with_variables(spec, desk_.name(), signals_.ignores_hangup())),
+      started_wall_s_(std::time(nullptr)) {
   limit_ssh(spec_);
-  mpiexec_ = spawn(mpiexec_command(spec_), signals_.before());
+  mpiexec_ = spawn(
+      mpiexec_command(spec_),
+      {.signals = signals_, .stdout_end = stdout_.child_end(), .stderr_end = stderr_.child_end()});
+  stdout_.close_child_end();
+  stderr_.close_child_end();
 }
 
 int LaunchedJob::run() {
@@ -102,6 +138,7 @@ int LaunchedJob::run() {
     wait_for_something();
     pass_signals();
     relay();
+    pass_on_output();
     find_helpers();
     // What the helpers' ends mean is known only once mpiexec is known to live on.
     if (const auto status = status_of_mpiexec()) return conclude(*status);
@@ -113,6 +150,8 @@ void LaunchedJob::wait_for_something() {
   std::vector<pollfd> fds{{signals_.descriptor(), POLLIN, 0}};
   for (const int descriptor : desk_.descriptors()) fds.push_back({descriptor, POLLIN, 0});
   for (const Helper& helper : helpers_) fds.push_back({helper.process.descriptor(), POLLIN, 0});
+  stdout_.add_to(fds);
+  stderr_.add_to(fds);
   const bool starting = Clock::now() - started_ < 10 * kTick;
   ::poll(fds.data(), fds.size(), static_cast<int>((starting ? kFirstTicks : kTick).count()));
 }
@@ -120,29 +159,45 @@ void LaunchedJob::wait_for_something() {
 void LaunchedJob::pass_signals() {
   while (const auto signal = signals_.next()) {
     const auto number = static_cast<int>(signal->ssi_signo);
-    if (number == SIGCHLD) continue;
-    // Ranks that start have nothing to save, and do not know yet that they may be asked.
-    const bool started = !desk_.has_starting_rank() && (desk_.has_heard_any() || !has_own_ranks());
-    if (number == SIGTERM && !asked_to_stop_ && started) {
-      asked_to_stop_ = true;
-      ::kill(mpiexec_, SIGUSR1);
-      continue;
-    }
-    if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
-      interrupted_ = true;
-      end_after(kGraceOfInterrupt, "");
-    }
-    // The terminal has sent its signals to the child too; twice means "force" to mpiexec.
-    if (signal->ssi_code <= 0) ::kill(mpiexec_, number);
+    if (number == SIGUSR2) ::kill(mpiexec_, number);
+    if (number == SIGUSR2 || number == SIGCHLD) continue;
+    if (!asked_at_)
+      ask_to_stop(number);
+    else if (request_complete_)
+      force();
   }
+  // Only now: what came while this process could not run was sent in time.
+  if (asked_at_ && Clock::now() - *asked_at_ > kOneRequest) request_complete_ = true;
+}
+
+void LaunchedJob::ask_to_stop(int number) {
+  asked_at_ = Clock::now();
+  asked_by_ = number;
+  // Ranks that start have nothing to save, and do not know yet that they may be asked.
+  const bool started = !desk_.has_starting_rank() && (desk_.has_heard_any() || !has_own_ranks());
+  asked_ranks_ = spec_.ranks_stop_by_themselves && started;
+  if (asked_ranks_) {
+    ::kill(mpiexec_, SIGUSR1);
+    return;
+  }
+  interrupted_ = true;
+  end_after(kGraceOfInterrupt, "");
+  ::kill(mpiexec_, SIGTERM);
+}
+
+void LaunchedJob::force() {
+  interrupted_ = true;
+  end_at_.reset();
+  end_after(asked_ranks_ ? kGraceOfForce : milliseconds{0}, "");
+  if (asked_ranks_) ::kill(mpiexec_, SIGUSR1);
+  supervise();
 }
 
 /// The pipes of mpiexec may break while it cleans up: what guardians say is printed here.
 void LaunchedJob::relay() {
   for (const std::string& report : desk_.hear()) {
     if (interrupted_ || said_) continue;  // nobody died, or for the cause that was said first
-    const std::string text = printable(report);
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+    stderr_.say(printable(report));
     said_ = true;
     end_after(kGraceOfMpiexec, "");
   }
@@ -151,8 +206,32 @@ void LaunchedJob::relay() {
 void LaunchedJob::say(const std::string& cause) {
   if (said_ || interrupted_ || cause.empty()) return;
   said_ = true;
-  const std::string line = printable(fmt::format("meshplan: the job ends: {}\n", cause));
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  stderr_.say(printable(fmt::format("meshplan: the job ends: {}\n", cause)));
+}
+
+void LaunchedJob::pass_on_output() {
+  stdout_.pass_on();
+  if (!stdout_.loss().empty() && !std::exchange(stdout_lost_, true)) {
+    stderr_.say(fmt::format(
+        "meshplan: warning: standard output cannot be written: {}; the job goes on without it\n",
+        stdout_.loss()));
+    if (spec_.on_lost_output) spec_.on_lost_output("standard output", stdout_.loss());
+  }
+  stderr_.pass_on();
+  if (!stderr_.loss().empty() && !std::exchange(stderr_lost_, true) && spec_.on_lost_output)
+    spec_.on_lost_output("standard error", stderr_.loss());
+}
+
+/// mpiexec has ended. Who reads slowly is waited for, but not against a signal.
+void LaunchedJob::finish_output() {
+  pass_on_output();
+  while (stdout_.holds_text() || stderr_.holds_text()) {
+    wait_for_something();
+    while (const auto signal = signals_.next())
+      if (signal->ssi_signo != SIGCHLD && request_complete_) return;
+    if (asked_at_ && Clock::now() - *asked_at_ > kOneRequest) request_complete_ = true;
+    pass_on_output();
+  }
 }
 
 /// That a helper (ssh) was started for; nullptr for a proxy on this machine.
@@ -194,6 +273,7 @@ void LaunchedJob::supervise() {
   if (!desk_.misses_guardian()) guarded_ = Clock::now();
   if (Clock::now() - guarded_ > kTimeUnguarded)
     end_after(milliseconds{0}, "the guardians of ranks on this machine have ended");
+  if (desk_.interrupted()) end_after(kGraceOfInterrupt, "");
   if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
   // Lost ranks are named only now: on a busy machine some say their first word long after one is
   // lost.
@@ -216,6 +296,10 @@ std::optional<int> LaunchedJob::status_of_mpiexec() {
 bool LaunchedJob::has_own_ranks() const {
   const auto is_here = [](const HostSlots& host) { return is_this_machine(host.name); };
   return spec_.hosts.empty() || std::ranges::any_of(spec_.hosts, is_here);
+}
+
+bool LaunchedJob::leads_here() const {
+  return spec_.hosts.empty() || is_this_machine(spec_.hosts.front().name);
 }
 
 /// Why ranks were lost that nobody watched yet; empty if one has said why.
@@ -252,6 +336,27 @@ std::string LaunchedJob::unreached_host(int status) const {
                             : fmt::format("{}", fmt::join(reached, ""));
 }
 
+/// A rank that a signal ends before its program runs leaves no trace but mpiexec's exit code.
+std::string LaunchedJob::unheard_cause(int status, const std::string& how) const {
+  constexpr std::string_view kBefore = "before any rank of this machine had said a word";
+  constexpr int kFirst = 4;  // less is an exit code of our own
+  constexpr int kLast = 31;
+  constexpr int kCoreDumped = 0x80;
+  const int number = WIFEXITED(status) ? WEXITSTATUS(status) & ~kCoreDumped : 0;
+  if (number < kFirst || number > kLast)
+    return fmt::format("mpiexec ended with {} {}", how, kBefore);
+  const std::string kills = memory_kills_.since_start();
+  const std::string who =
+      spec_.ranks == 1
+          ? fmt::format("rank 0 was ended by signal {} ({})", number, strsignal(number))
+          : fmt::format(
+                "a rank was ended by a signal (mpiexec ended with {}, the numbers of its "
+                "ranks' signals or-ed)",
+                how);
+  return fmt::format("died during start-up: {}, {}{}{}", who, kBefore, kills.empty() ? "" : "; ",
+                     kills);
+}
+
 /// Why the job has ended if nobody has said so; empty if somebody has.
 std::string LaunchedJob::silent_cause(int status) const {
   if (said_ || forced_ || desk_.rank_failed()) return {};
@@ -265,10 +370,27 @@ std::string LaunchedJob::silent_cause(int status) const {
   if (const std::string host = unreached_host(status); !host.empty()) return host;
   if (!desk_.lost().empty()) return cause_of_loss();
   if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
-  if (!desk_.has_heard_any() && has_own_ranks())
-    return fmt::format("mpiexec ended with {} before any rank of this machine had said a word",
-                       how);
+  if (!desk_.has_heard_any() && has_own_ranks()) return unheard_cause(status, how);
   return broken_pipe ? ended : std::string();  // else a rank has said why
+}
+
+bool LaunchedJob::is_interruption(int status, int code) const {
+  if (interrupted_ || desk_.interrupted() || desk_.stopped_run()) return true;
+  if (said_ || forced_ || desk_.rank_failed()) return false;
+  // mpiexec forgot the ranks' exit codes in 2 of 10 runs that it had passed a signal to. Rank 0
+  // says that it has stopped, if it can; else it was done before.
+  if (asked_at_) return code != 0 || !leads_here();
+  return is_ended_by_request(status, spec_.ranks);
+}
+
+Interruption LaunchedJob::interruption() const {
+  Interruption made{.signal = asked_by_, .forced = interrupted_ && asked_ranks_};
+  if (const std::optional<StoppedRun>& run = desk_.stopped_run()) {
+    if (made.signal == 0 || made.signal == SIGUSR1) made.signal = run->signal;
+    made.run = run;
+    made.forced = false;
+  }
+  return made;
 }
 
 int LaunchedJob::conclude(int status) {
@@ -278,21 +400,24 @@ int LaunchedJob::conclude(int status) {
   const auto first_word_until = Clock::now() + kGraceOfReport;
   const auto waits = [&] {
     if (Clock::now() > until) return false;
-    return desk_.has_callers() || (!said_ && !interrupted_ && Clock::now() < first_word_until);
+    return desk_.has_callers() ||
+           (!said_ && !interrupted_ && !desk_.stopped_run() && Clock::now() < first_word_until);
   };
   relay();
   while (code != 0 && waits()) {
     wait_for_something();
     pass_signals();
     relay();
+    pass_on_output();
   }
-  // mpiexec forgot the ranks' exit codes in 2 of 10 runs that it had passed a signal to.
-  const bool stopped = code == 0 && spec_.ranks_stop_by_themselves && asked_to_stop_;
-  if (interrupted_ || desk_.interrupted() || stopped)
+  if (is_interruption(status, code)) {
     code = kInterrupted;
-  else if (code != 0)
+    if (spec_.describe) stderr_.say(printable(spec_.describe(interruption())));
+  } else if (code != 0) {
     say(silent_cause(status));
+  }
   if (code != 0) remove_orphaned_shared_memory(started_wall_s_);
+  finish_output();
   return code;
 }
 

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "launch/launcher_line.hpp"
+#include "launch/output_relay.hpp"
 #include "os/blocked_signals.hpp"
 #include "os/out_of_memory.hpp"
 #include "os/process_watch.hpp"
@@ -35,15 +37,23 @@ class LaunchedJob {
 
   void wait_for_something();
   void pass_signals();
+  void ask_to_stop(int number);
+  void force();
+  void pass_on_output();
+  void finish_output();
   void relay();
   void find_helpers();
   void supervise();
   std::optional<int> status_of_mpiexec();
   void end_after(std::chrono::milliseconds grace, const std::string& cause);
   int conclude(int status);
+  bool is_interruption(int status, int code) const;
+  Interruption interruption() const;
   std::string silent_cause(int status) const;
+  std::string unheard_cause(int status, const std::string& how) const;
   std::string unreached_host(int status) const;
   bool has_own_ranks() const;  // on this machine
+  bool leads_here() const;     // rank 0 is on this machine
   std::string cause_of_loss() const;
   const HostSlots* host_behind(int helper) const;
   /// @param host  that the helper was started for; nullptr for this machine's proxy
@@ -51,8 +61,10 @@ class LaunchedJob {
   void say(const std::string& cause);
 
   LauncherDesk desk_;
-  LaunchSpec spec_;
   BlockedSignals signals_;
+  LaunchSpec spec_;
+  OutputRelay stdout_{STDOUT_FILENO};
+  OutputRelay stderr_{STDERR_FILENO};
   OutOfMemoryKills memory_kills_;
   Clock::time_point started_ = Clock::now();
   Clock::time_point guarded_ = started_;  // no guardian was missed then
@@ -61,10 +73,15 @@ class LaunchedJob {
   std::vector<Helper> helpers_;
   std::optional<Clock::time_point> end_at_;  // by force
   std::string cause_at_end_;
-  bool asked_to_stop_ = false;
-  bool interrupted_ = false;
+  std::optional<Clock::time_point> asked_at_;  // to stop, by a signal to this process
+  int asked_by_ = 0;                           // that signal
+  bool request_complete_ = false;              // what comes from now on is a second one
+  bool asked_ranks_ = false;                   // they stop by themselves
+  bool interrupted_ = false;                   // and end at once
   bool forced_ = false;
   bool said_ = false;  // why the job ends
+  bool stdout_lost_ = false;
+  bool stderr_lost_ = false;
 };
 
 }  // namespace meshplan::runtime

@@ -1,6 +1,7 @@
 #include "launch/launcher_line.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <poll.h>
 #include <random>
 #include <sys/socket.h>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 
@@ -68,13 +70,48 @@ bool LauncherLine::lost() {
   return ::poll(&ready, 1, 0) > 0;
 }
 
+namespace {
+
+std::string name_of_launcher() {
+  const char* text = std::getenv(kReportSocketVariable);  // NOLINT(concurrency-mt-unsafe)
+  return text == nullptr ? "" : text;
+}
+
+// A signal handler can reach nothing but statics.
+std::atomic<const LauncherLine*> line_of_process{nullptr};
+
+}  // namespace
+
 LauncherLine& launcher_line() {
-  const auto name = [] {
-    const char* text = std::getenv(kReportSocketVariable);  // NOLINT(concurrency-mt-unsafe)
-    return std::string(text == nullptr ? "" : text);
-  };
-  static LauncherLine line(name());
+  static LauncherLine line(name_of_launcher());
+  line_of_process = &line;
   return line;
+}
+
+void greet_launcher() {
+  const auto outer = detect_outer_launch([](const char* name) {
+    return std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  });
+  if (outer && !name_of_launcher().empty())
+    launcher_line().say(LauncherMessage::Kind::Rank, outer->rank, "starting");
+}
+
+void tell_launcher_of_failure() {
+  if (line_of_process != nullptr) launcher_line().say(LauncherMessage::Kind::Failed, 0);
+}
+
+bool tell_launcher(const StoppedRun& run) {
+  static_assert(std::is_trivially_copyable_v<StoppedRun>);
+  std::string text(sizeof(StoppedRun), '\0');
+  std::memcpy(text.data(), &run, sizeof(StoppedRun));
+  return LauncherLine(name_of_launcher()).say(LauncherMessage::Kind::Stopped, 0, text);
+}
+
+void tell_launcher_of_interrupt() noexcept {
+  const LauncherLine* line = line_of_process;
+  if (line == nullptr || line->socket() < 0) return;
+  const std::int32_t header[] = {static_cast<std::int32_t>(LauncherMessage::Kind::Interrupted), 0};
+  ::send(line->socket(), header, sizeof(header), MSG_NOSIGNAL);
 }
 
 // ---------------------------------------------------------------- the launcher's end
@@ -154,6 +191,12 @@ void LauncherDesk::take(Caller& caller, const LauncherMessage& message,
       break;
     case Kind::Interrupted:
       interrupted_ = true;
+      caller.is_rank = false;
+      break;
+    case Kind::Stopped:
+      stopped_run_ = StoppedRun{};
+      if (message.text.size() == sizeof(StoppedRun))
+        std::memcpy(&*stopped_run_, message.text.data(), sizeof(StoppedRun));
       break;
     case Kind::Report:
       reports.push_back(message.text);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/launch/launch.hpp"
+
 namespace meshplan::runtime {
 
 /// Exit code of a rank, and of a job, that a signal has ended: 128 + SIGINT.
@@ -19,8 +21,9 @@ struct LauncherMessage {
     Failed,       // that rank: it has printed why it ends
     Guardian,     // a guardian; `rank`: its machine
     Leaves,       // that guardian: its work is done
-    Interrupted,  // a guardian: a rank was told to end by a signal; no failure
+    Interrupted,  // a guardian, or a rank: a signal ends a rank; no failure
     Report,       // a guardian, text: why the job ends
+    Stopped,      // rank 0, by a line of its own: a StoppedRun
   };
   Kind kind = Kind::Rank;
   std::int32_t rank = 0;
@@ -86,6 +89,7 @@ class LauncherDesk {
   bool interrupted() const { return interrupted_; }
   /// A guardian has hung up before its work was done, and no other has taken its place yet.
   bool misses_guardian() const { return !unguarded_.empty(); }
+  const std::optional<StoppedRun>& stopped_run() const { return stopped_run_; }
 
  private:
   struct Caller {
@@ -108,6 +112,7 @@ class LauncherDesk {
   std::set<int> unguarded_;  // machines
   bool rank_failed_ = false;
   bool interrupted_ = false;
+  std::optional<StoppedRun> stopped_run_;
 };
 
 }  // namespace meshplan::runtime

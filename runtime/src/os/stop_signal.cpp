@@ -1,22 +1,60 @@
 #include "runtime/os/stop_signal.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
 #include <unistd.h>
 
 namespace meshplan::runtime {
 namespace {
 
-// A signal handler can reach nothing but statics.
-volatile std::sig_atomic_t stop_requested = 0;
-struct sigaction action_before_term;
-struct sigaction action_before_user;
+struct Replaced {
+  int signal = 0;
+  bool replaced = false;
+  struct sigaction before {};
+};
 
-extern "C" void on_stop(int number) {
-  if (stop_requested != 0) {
-    sigaction(number, number == SIGTERM ? &action_before_term : &action_before_user, nullptr);
+enum Way : std::size_t { kFromLauncher, kFromParent, kFromOthers, kNumWays };
+
+// A signal handler can reach nothing but statics.
+std::atomic<int> asked_by{0};
+std::array<std::atomic<std::int64_t>, kNumWays> first_ns;  // of each way; 0 = nothing came
+std::array<Replaced, 4> replaced_actions;
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Way way_of(const siginfo_t& info) {
+  if (info.si_signo == SIGUSR1) return kFromLauncher;
+  return info.si_code <= 0 && info.si_pid == getppid() ? kFromParent : kFromOthers;
+}
+
+/// Is this the second request on its way?
+bool is_second(Way way) {
+  const std::int64_t now = now_ns();
+  std::int64_t first = 0;
+  if (first_ns[way].compare_exchange_strong(first, now)) return false;
+  // The launcher has judged already, and asks once.
+  const std::int64_t belongs_ns = std::chrono::nanoseconds(kOneRequest).count();
+  return way == kFromLauncher || now - first > belongs_ns;
+}
+
+extern "C" void on_stop(int number, siginfo_t* info, void* /*context*/) {
+  if (is_second(way_of(*info))) {
+    for (const Replaced& one : replaced_actions)
+      if (one.signal == number) sigaction(number, &one.before, nullptr);
     raise(number);
+    return;
   }
-  stop_requested = 1;
+  // A name is worth more than "the launcher has asked".
+  int before = 0;
+  if (!asked_by.compare_exchange_strong(before, number) && before == SIGUSR1) asked_by = number;
 }
 
 }  // namespace
@@ -26,27 +64,32 @@ extern "C" void on_stop(int number) {
 // before it.
 StopSignal::StopSignal()
     : stack_(static_cast<std::size_t>(std::max<long>(sysconf(_SC_SIGSTKSZ), 65536))) {
-  stop_requested = 0;
+  asked_by = 0;
+  for (std::atomic<std::int64_t>& first : first_ns) first = 0;
   const stack_t stack{.ss_sp = stack_.data(), .ss_flags = 0, .ss_size = stack_.size()};
   sigaltstack(&stack, &before_stack_);
-  struct sigaction action {};
-  action.sa_handler = on_stop;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, &before_term_);
-  action_before_term = before_term_;
-  sigaction(SIGUSR1, &action, &before_user_);
-  action_before_user = before_user_;
+  constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    Replaced& one = replaced_actions[i];
+    one = {.signal = kSignals[i]};
+    sigaction(one.signal, nullptr, &one.before);
+    if (one.signal == SIGHUP && one.before.sa_handler == SIG_IGN) continue;  // nohup
+    struct sigaction action {};
+    action.sa_sigaction = on_stop;
+    action.sa_flags = SA_RESTART | SA_ONSTACK | SA_SIGINFO;
+    sigfillset(&action.sa_mask);
+    one.replaced = sigaction(one.signal, &action, nullptr) == 0;
+  }
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGTERM, &before_term_, nullptr);
-  sigaction(SIGUSR1, &before_user_, nullptr);
+  for (const Replaced& one : replaced_actions)
+    if (one.replaced) sigaction(one.signal, &one.before, nullptr);
   sigaltstack(&before_stack_, nullptr);
 }
 
-bool StopSignal::requested() const {
-  return stop_requested != 0;
+int StopSignal::number() const {
+  return asked_by;
 }
 
 }  // namespace meshplan::runtime

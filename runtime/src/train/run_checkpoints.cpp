@@ -161,21 +161,28 @@ void RunCheckpoints::load_start() {
   }
 }
 
-bool RunCheckpoints::after_step(int steps_done, double loss,
-                                const std::optional<LossScaleState>& loss_scale) {
+void RunCheckpoints::before_first_step() {
+  if (options_.stop_signal) options_.stop_signal();
+}
+
+int RunCheckpoints::after_step(int steps_done, double loss,
+                               const std::optional<LossScaleState>& loss_scale, bool is_last) {
   constexpr std::size_t kLossesKept = 100;
   run_.step = steps_done;
   run_.next_sequence = steps_done * plan_.workload.global_batch_size;
   if (run_.losses.size() >= kLossesKept) run_.losses.erase(run_.losses.begin());
   run_.losses.push_back(loss);
   run_.loss_scale = loss_scale;
-  if (!writer_) return false;
-  writer_->check();
-  std::int32_t stop = options_.stop_requested && options_.stop_requested() ? 1 : 0;
-  const MutableBuffer buffer{&stop, 1, DType::I32};
-  world_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
-  if (stop != 0 || (options_.every > 0 && steps_done % options_.every == 0)) save();
-  return stop != 0;
+  if (writer_) writer_->check();
+  std::int32_t stop = 0;
+  if (options_.stop_signal && !is_last) {
+    stop = options_.stop_signal();
+    const MutableBuffer buffer{&stop, 1, DType::I32};
+    world_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
+  }
+  const bool due = options_.every > 0 && steps_done % options_.every == 0;
+  if (writer_ && (stop != 0 || due)) save();
+  return stop;
 }
 
 void RunCheckpoints::save() {

@@ -40,10 +40,15 @@ class RunCheckpoints {
   /// Losses of the last steps, oldest first.
   const std::vector<double>& losses() const { return run_.losses; }
 
-  /// Saves where it is due. Collective if checkpoints are saved. @param steps_done  of the whole
-  /// run; @param loss_scale  where it stands now, if there is one
-  /// @returns true if the run has to stop here: then it is saved
-  bool after_step(int steps_done, double loss, const std::optional<LossScaleState>& loss_scale);
+  /// From here on signals are looked for.
+  void before_first_step();
+  /// Saves where it is due. Collective if checkpoints are saved or signals are looked for.
+  /// @param steps_done  of the whole run; @param loss_scale  where it stands now, if there is one
+  /// @param is_last  the run ends here anyway
+  /// @returns the signal, the same on all ranks, for which the run has to stop here; 0: none
+  int after_step(int steps_done, double loss, const std::optional<LossScaleState>& loss_scale,
+                 bool is_last);
+  bool are_saved() const { return writer_.has_value(); }
   /// The last save, complete when this returns.
   void finish();
 

@@ -142,8 +142,9 @@ class Training {
     program::MeanTiming timing;
     program::MeanExperts experts;
     double after_first = 0;
+    checkpoints_.before_first_step();
     world_.barrier().wait();
-    for (int step = first_step; step < options_.num_steps && !result.stopped; ++step) {
+    for (int step = first_step; step < options_.num_steps && result.stop_signal == 0; ++step) {
       const double begin = monotonic_seconds();
       watch.begin(step + 1);
       StepReport report = train_step(step);
@@ -160,14 +161,16 @@ class Training {
       result.gradient_norms.push_back(report.gradient_norm);
       result.last_step = report.step;
       on_step(report);
-      result.stopped = checkpoints_.after_step(step + 1, report.loss, loss_scale_state());
+      result.stop_signal = checkpoints_.after_step(step + 1, report.loss, loss_scale_state(),
+                                                   step + 1 == options_.num_steps);
     }
     checkpoints_.finish();
+    result.saved = checkpoints_.are_saved();
     result.timing = timing.mean();
     result.experts = experts.mean();
     result.memory = memory(after_first);  // before tracing, whose records are not the plan's
     result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
-    if (options_.traced_steps > 0 && !result.stopped) add_spans(result.trace);
+    if (options_.traced_steps > 0 && result.stop_signal == 0) add_spans(result.trace);
     return result;
   }
 

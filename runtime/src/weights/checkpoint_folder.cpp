@@ -7,6 +7,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
+#include "core/shell_text.hpp"
 #include "models/spec_difference.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -36,17 +37,6 @@ bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
            (!spec.rope_scaling || spec.rope_scaling->original_max_positions ||
             spec.rope_scaling->kind != models::RopeScalingKind::Dynamic);
   return key == "name" || key == "init_std";
-}
-
-/// As a shell reads it as one word.
-std::string shell_word(const std::string& path) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
-  std::string word = "'";
-  for (const char letter : path)
-    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return word + "'";
 }
 
 /// Does this find no damage?
@@ -106,7 +96,7 @@ std::optional<std::string> newest_checkpoint(const std::string& folder) {
   if (!is_there(fs::path(path) / kIndexFile))
     throw ConfigError(
         fmt::format("{0}: has no {1}: it is damaged; move it aside (mv {2} {2}.damaged){3}", path,
-                    kIndexFile, shell_word(path), newest_intact_beside(path)));
+                    kIndexFile, shell_quoted(path), newest_intact_beside(path)));
   return path;
 }
 
@@ -125,8 +115,8 @@ std::string resume_command(const std::string& folder, std::int64_t step,
   std::string moves;
   for (const std::int64_t newer : checkpoint_steps(folder))
     if (newer > step)
-      moves += fmt::format("mv {0} {0}.damaged && ", shell_word(checkpoint_path(folder, newer)));
-  const std::string resume = "--resume " + shell_word(checkpoint);
+      moves += fmt::format("mv {0} {0}.damaged && ", shell_quoted(checkpoint_path(folder, newer)));
+  const std::string resume = "--resume " + shell_quoted(checkpoint);
   return moves.empty() ? resume : fmt::format("{}meshplan run ... {}", moves, resume);
 }
 

@@ -148,7 +148,7 @@ kill -TERM "$job"
 wait "$job"
 code=$?
 [ "$code" -eq 130 ] || fail "SIGTERM: exit code $code instead of 130: $(cat stderr)"
-last=$(sed -nE 's/.*stopped by a signal after step ([0-9]+), which is saved.*/\1/p' stderr)
+last=$(sed -nE 's/.*interrupted by SIGTERM after step ([0-9]+); saved.*/\1/p' stderr)
 [ -n "$last" ] && [ -f "stopped/step-$last/index.json" ] || fail "SIGTERM: $(cat stderr)"
 grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
 expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps $((last + 3)) \

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/shell_text.hpp"
 #include "formats/deepspeed/deepspeed.hpp"
-#include "formats/shell_text.hpp"
 #include "formats/text/launch_text.hpp"
 #include "program/plan/plan_names.hpp"
 

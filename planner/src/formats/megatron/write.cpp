@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/shell_text.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
 #include "formats/megatron/rule_facts.hpp"
 #include "formats/nodes.hpp"
 #include "formats/readme.hpp"
-#include "formats/shell_text.hpp"
 
 namespace meshplan::planner {
 namespace megatron {

@@ -31,6 +31,33 @@ bool is_this_machine(const std::string& host);
 /// @throws ConfigError for a name that nobody knows, IoError if the resolver fails; it is named
 void require_known_hosts(const std::vector<HostSlots>& hosts);
 
+/// A run that has ended after a step because a signal asked for it.
+struct StoppedRun {
+  int signal = 0;  // that a rank got; SIGUSR1 if only the launcher did
+  int last_step = 0;
+  bool saved = false;
+};
+
+/// A rank's first word to its launcher, if there is one: who never says it has died before.
+void greet_launcher();
+
+/// Tells the launcher of this rank, if there is one, that it has said why it ends.
+void tell_launcher_of_failure();
+
+/// Tells the launcher of this rank. @returns false if there is none on this machine
+bool tell_launcher(const StoppedRun& run);
+
+/// Tells the launcher of this rank, if there is one, that a signal ends it before it was watched.
+/// Async-signal-safe.
+void tell_launcher_of_interrupt() noexcept;
+
+/// How signals have ended a job.
+struct Interruption {
+  int signal = 0;                 // the first; 0: unknown
+  std::optional<StoppedRun> run;  // what rank 0 says of it, if it stopped after a step
+  bool forced = false;            // by a second signal
+};
+
 struct LaunchSpec {
   int ranks = 1;
   std::vector<HostSlots> hosts;  // empty: this machine
@@ -40,9 +67,13 @@ struct LaunchSpec {
   std::vector<std::string> environment;  // NAME=VALUE, set for every rank
   std::vector<std::string> command;      // program and arguments, the same for all ranks
   std::string mpiexec = "mpiexec";
-  // The first SIGTERM reaches the ranks as SIGUSR1, which mpiexec passes on: they stop by
-  // themselves.
+  // The first SIGTERM, SIGINT or SIGHUP reaches the ranks as SIGUSR1, which mpiexec passes on: they
+  // stop by themselves (StopSignal).
   bool ranks_stop_by_themselves = false;
+  // Lines to print when signals have ended the job; null: none.
+  std::function<std::string(const Interruption&)> describe = nullptr;
+  // Called once for "standard output" or "standard error", and why it takes nothing any more.
+  std::function<void(std::string_view stream, std::string_view cause)> on_lost_output = nullptr;
 };
 
 /// The command line of mpiexec. Ranks are bound to cores where no host gets more ranks than cores,
@@ -66,11 +97,16 @@ std::optional<OuterLaunch> detect_outer_launch(const EnvironmentLookup& environm
 /// (WatchdogOptions::report_socket).
 constexpr const char* kReportSocketVariable = "MESHPLAN_REPORT_SOCKET";
 
-/// Runs mpiexec_command(spec) with this process's standard streams, passes SIGINT, SIGTERM, SIGHUP,
-/// SIGUSR1 and SIGUSR2 on to it, and waits for its end. Prints why the job ends where no rank can.
-/// When this process ends, however it ends, so do mpiexec and all ranks. A host that does not
-/// answer within 8 s, a proxy that was killed and a rank that leaves before it has met the others
-/// end the job within seconds, although mpiexec would wait for them.
+/// Set for ranks that are to outlive a hang-up (nohup): mpiexec ignores it in any case.
+constexpr const char* kIgnoreHangupVariable = "MESHPLAN_IGNORE_HANGUP";
+
+/// Runs mpiexec_command(spec) in a session of its own, without input, and waits for its end. The
+/// first SIGINT, SIGTERM or SIGHUP to this process asks the ranks to stop, a second one ends them
+/// at once. Output goes by way of this process: a stream that fails is given up and the job goes
+/// on. Prints why the job ends where no rank can. When this process ends, however it ends, so do
+/// mpiexec and all ranks. A host that does not answer within 8 s, a proxy that was killed and a
+/// rank that leaves before it has met the others end the job within seconds, although mpiexec would
+/// wait for them.
 /// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT,
 /// SIGTERM and SIGHUP), and 1 for any other end. @throws IoError if mpiexec cannot be started
 int launch_ranks(const LaunchSpec& spec);

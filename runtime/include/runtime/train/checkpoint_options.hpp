@@ -18,8 +18,10 @@ struct CheckpointOptions {
   std::string assume;  // model_type to read that folder's config.json as; "" = its own
   /// Takes a line about what happens to the folder, on rank 0; null = silent.
   std::function<void(const std::string&)> warn;
-  /// Asked on every rank after each step; the run ends after a step in which any rank said yes.
-  std::function<bool()> stop_requested;
+  /// The signal that has asked this rank to stop (StopSignal::number()); 0: none. Asked on every
+  /// rank before the first step, from when on it is to look for signals, and after each but the
+  /// last; the run ends after a step in which any rank had one.
+  std::function<int()> stop_signal;
 };
 
 }  // namespace meshplan::runtime

@@ -50,7 +50,8 @@ struct MeasuredMemory {
 /// Complete on every rank, except for the trace's spans, which only rank 0 has.
 struct TrainResult {
   int last_step = 0;
-  bool stopped = false;                               // on request, and saved
+  int stop_signal = 0;                                // that asked for the end; 0: none did
+  bool saved = false;                                 // the last step is in a checkpoint
   std::optional<program::StepTiming> timing;          // mean over the timed steps after the first
   std::optional<program::ExpertReport> experts;       // mean over the steps
   std::vector<std::optional<double>> gradient_norms;  // of each step; none = it was skipped

@@ -1,8 +1,8 @@
-#include "formats/shell_text.hpp"
+#include "core/shell_text.hpp"
 
 #include <algorithm>
 
-namespace meshplan::planner {
+namespace meshplan {
 
 std::string shell_quoted(std::string_view word) {
   constexpr std::string_view kPlain =
@@ -14,4 +14,4 @@ std::string shell_quoted(std::string_view word) {
   return quoted + "'";
 }
 
-}  // namespace meshplan::planner
+}  // namespace meshplan
