@@ -24,7 +24,8 @@ sys.exit(not (plan["prediction"]["step_time_s"] > 0 and len(ran) == 2 and len(ke
 PY
 ls two | grep -q scratch && fail "scratch files are left: $(ls two)"
 
-# --- the same command takes over what was measured, and says so
+# --- the same command takes over what was measured, and says so; what is not of the tune stays
+echo mine >two/scratch-pad.txt
 cp two/tune.json before.json
 expect 0 "2 runs taken over from before" "${tune[@]}" --folder two --top 2
 cmp -s before.json two/tune.json || fail "a resumed tune measured again, or forgot"
@@ -41,6 +42,7 @@ sys.exit(not (answer["complete"] and states == {"measured", "not measured"} and 
               and answer["stopped"] in ("top_reached", "settled") and answer["learned"]["terms"]))
 PY
 expect 0 "3 of 3|stopped" "${tune[@]}" --folder two --top 3
+[ -f two/scratch-pad.txt ] || fail "a file of another is gone: $(ls two)"
 
 # --- another request needs another folder
 expect 2 "request.seq_len: '32' there, '16' asked for" "${search[@]}" --cluster cpu-host --seq-len 16 --folder two

@@ -27,20 +27,6 @@ constexpr std::size_t kMostNearNames = 3;
 std::array<char, 4096> unfinished_path{};
 volatile std::sig_atomic_t has_unfinished_file = 0;
 
-class UnfinishedFile {
- public:
-  explicit UnfinishedFile(const std::string& path) {
-    if (path.size() >= unfinished_path.size())
-      throw IoError(fmt::format("{}: the path is too long", path));
-    std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
-    has_unfinished_file = 1;
-  }
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-  ~UnfinishedFile() { remove_unfinished_file(); }
-  static void finished() { has_unfinished_file = 0; }
-};
-
 [[noreturn]] void fail_to_write(const std::string& path, std::string_view why) {
   throw IoError(fmt::format("{}: cannot be written: {}", path, why));
 }
@@ -76,6 +62,24 @@ void write_special(const std::string& path, std::string_view text) {
 }
 
 }  // namespace
+
+UnfinishedFile::UnfinishedFile(const std::string& path) {
+  if (path.size() >= unfinished_path.size())
+    throw IoError(fmt::format("{}: the path is too long", path));
+  std::error_code unreadable;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, unreadable)))
+    fail_to_write(path, std::strerror(EEXIST));
+  std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
+  has_unfinished_file = 1;
+}
+
+UnfinishedFile::~UnfinishedFile() {
+  remove_unfinished_file();
+}
+
+void UnfinishedFile::finished() {
+  has_unfinished_file = 0;
+}
 
 void require_writable(std::initializer_list<std::optional<std::string>> paths) {
   for (const auto& path : paths)
@@ -129,7 +133,7 @@ void write_file(const std::string& path, std::string_view text) {
   if (is_special(path)) return write_special(path, text);
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   const UnfinishedFile guard(temporary);
-  std::FILE* out = std::fopen(temporary.c_str(), "wb");
+  std::FILE* out = std::fopen(temporary.c_str(), "wbx");
   if (out == nullptr) fail_to_write(path, std::strerror(errno));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
   const bool flushed = std::fflush(out) == 0 && fsync(fileno(out)) == 0;

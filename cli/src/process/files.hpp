@@ -28,6 +28,18 @@ void require_writable(std::initializer_list<std::optional<std::string>> paths);
 /// "; near it: a.json, b.json", the files of the same folder whose names are closest; empty if none
 std::string near_names(const std::string& path);
 
+/// A file that goes with the object, and in an interrupt handler, unless it is finished. One at a
+/// time.
+class UnfinishedFile {
+ public:
+  /// @param path  nothing is there yet. @throws IoError
+  explicit UnfinishedFile(const std::string& path);
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+  ~UnfinishedFile();
+  static void finished();
+};
+
 /// Removes the file that write_file is writing, if any. Only async-signal-safe calls.
 void remove_unfinished_file() noexcept;
 
