@@ -57,7 +57,7 @@ sed -i 's/"seconds_used"/"seconds_usde"/' two/tune.json
 expect 2 "two/tune.json: .*seconds_used" "${tune[@]}" --folder two
 head -c 300 kept.json >two/tune.json
 expect 2 "two/tune.json.* not valid JSON" "${tune[@]}" --folder two
-expect 2 "none.txt: no such data file" "${small[@]}" --cluster cpu-host --seq-len 32 --folder no-data --data none.txt
+expect 2 "none.txt: no such file" "${small[@]}" --cluster cpu-host --seq-len 32 --folder no-data --data none.txt
 expect 2 "tune runs plans" "${tune[@]}" --folder other --software torchtitan
 expect 2 "tune measures the machine as it is" "${tune[@]}" --folder other --set flops=2
 expect 2 "most-seconds" "${tune[@]}" --folder other --most-seconds 0

@@ -6,15 +6,17 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
-#include <sstream>
+#include <map>
+#include <mutex>
 #include <unistd.h>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/input_file.hpp"
 #include "core/paths.hpp"
 
 namespace meshplan::cli {
@@ -56,9 +58,20 @@ void require_writable(const std::string& path) {
 }
 
 void write_special(const std::string& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size())).flush();
-  if (!out) fail_to_write(path, std::strerror(errno));
+  const int out = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (out < 0 && errno == ENXIO) fail_to_write(path, "it is a FIFO (named pipe) that nobody reads");
+  if (out < 0) fail_to_write(path, std::strerror(errno));
+  ::fcntl(out, F_SETFL, 0);  // who reads it may take time
+  int error = 0;
+  while (!text.empty() && error == 0) {
+    const ssize_t count = ::write(out, text.data(), text.size());
+    if (count >= 0)
+      text.remove_prefix(static_cast<std::size_t>(count));
+    else if (errno != EINTR)
+      error = errno;
+  }
+  ::close(out);
+  if (error != 0) fail_to_write(path, std::strerror(error));
 }
 
 }  // namespace
@@ -118,14 +131,16 @@ bool folder_exists(const std::string& path) {
   return is_folder(path);
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::size_t most_bytes) {
   if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
-  if (is_folder(path)) throw ConfigError(fmt::format("{}: is a folder, not a file", path));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw IoError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  return std::move(text).str();
+  static std::mutex mutex;
+  static std::map<std::string, std::string> pipes;  // what has been read cannot be read again
+  const std::lock_guard lock(mutex);
+  if (const auto known = pipes.find(path); known != pipes.end()) return known->second;
+  InputFile file(path, Readable::FilesAndPipes);
+  std::string text = file.read_all(most_bytes);
+  if (file.is_pipe()) pipes[path] = text;
+  return text;
 }
 
 void write_file(const std::string& path, std::string_view text) {
