@@ -26,6 +26,9 @@ expect 0 'starts with: "ab ab ba<\|endoftext\|>ab<\|endoftext\|>a\\nb<\|endoftex
 expect 0 '"tokens": 12,' "$meshplan" data inspect book.u16 --json
 expect 0 "plain.u16: 5 tokens of 1" "$meshplan" data prepare one.txt --tokenizer tok/tokenizer.json \
   --out plain.u16 --no-end-token
+echo mine >plain.u16.part
+expect 0 "plain.u16: 5 tokens of 1" "$meshplan" data prepare one.txt --tokenizer tok --out plain.u16 --no-end-token
+[ "$(cat plain.u16.part)" = mine ] || fail "a file of another is gone: $(ls)"
 sed 's/"id": 9/"id": 70000/' tok/tokenizer.json >wide.json
 expect 0 "wide.u32: 6 tokens" "$meshplan" data prepare one.txt --tokenizer wide.json --out wide
 [ "$(od -An -v -tu4 -w4 wide.u32 | tail -1 | tr -d ' ')" = 70000 ] || fail "the wide end token"

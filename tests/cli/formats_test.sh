@@ -19,11 +19,63 @@ done
 [ -x run/run.sh ] && [ -x run/validate.sh ] || fail "scripts cannot be executed"
 bash -n run/run.sh && bash -n run/validate.sh || fail "scripts have syntax errors"
 cmp -s plan.json run/plan.json || fail "plan.json is another plan"
-expect 2 "run: holds files already; name another folder, or replace it with --force" export plan.json \
-  --to megatron --out run
-touch run/mine
+expect 2 "run: holds files already; name another folder, or replace an earlier export in it with --force" \
+  export plan.json --to megatron --out run
+
+# expect_in FOLDER CODE PATTERN ARGUMENTS...: the same, started there
+expect_in() { check_output -F "$2" "$3" env -C "$1" "$meshplan" "${@:4}"; }
+
+# --- --force: what an earlier export wrote, and nothing else
+mkdir run/data
+echo mine | tee run/mine run/data/book.txt >/dev/null
 expect 0 "run.sh" export plan.json --to megatron --out run/ --force
-[ -e run/mine ] && fail "--force keeps files of the old folder"
+expect 0 "run.sh" export plan.json --to megatron --out run/../run/ --force
+expect 0 "run.sh" export plan.json --to megatron --out ./run/data/.. --force
+[ -f run/run.sh ] && [ "$(cat run/mine run/data/book.txt)" = "mine
+mine" ] || fail "--force touched files of others: $(ls -AR run)"
+expect 0 "recipe.py" export plan.json --to megatron-bridge --out run --force
+[ -f run/recipe.py ] && [ -f run/mine ] && [ ! -e run/validate.sh ] || fail "of two exports: $(ls -A run)"
+expect 0 "validate.sh" export plan.json --to megatron --out run --force
+echo "# mine" >>run/validate.sh
+expect 2 "run: validate.sh was changed since it was written; move it away, or name another folder" \
+  export plan.json --to megatron --out run --force
+expect 0 "recipe.py" export plan.json --to megatron-bridge --out run --force
+grep -q "^# mine" run/validate.sh || fail "a file that was changed is gone"
+rm -r run && "$meshplan" export plan.json --to megatron --out run >/dev/null
+
+# The folder of a project, and of the plan itself.
+mkdir -p project/.git && echo "A project" >project/README.md && cp plan.json project/plan.json
+before=$(cd project && find . -type f -exec sha256sum {} + | sort)
+expect 2 "README.md is of other origin; move it away, or name another folder" \
+  export plan.json --to megatron --out project --force
+expect_in project 2 "README.md is of other origin" export plan.json --to megatron --out . --force
+[ "$before" = "$(cd project && find . -type f -exec sha256sum {} + | sort)" ] || fail "a project was changed"
+mv project/README.md project/HELLO.md
+expect_in project 0 "run.sh" export plan.json --to megatron --out . --force
+[ -d project/.git ] && [ -x project/run.sh ] && [ -f project/HELLO.md ] || fail "project: $(ls -A project)"
+expect_in project 0 "job.sbatch" export plan.json --to slurm --launch megatron --out ../project --force
+cmp -s plan.json project/plan.json || fail "the plan beside an export is gone"
+mkdir project/sub
+expect_in project/sub 0 "run.sh" export ../plan.json --to megatron --out .. --force
+mkdir elsewhere && echo mine >elsewhere/mine && ln -s elsewhere link && ln -s nowhere dangling
+expect 0 "run.sh" export plan.json --to megatron --out link --force
+[ -L link ] && [ -f elsewhere/run.sh ] && [ -f elsewhere/mine ] || fail "through a link: $(ls -A elsewhere)"
+expect 2 "dangling: is a link to nowhere, which is not there" export plan.json --to megatron --out dangling --force
+mkdir linked && echo mine >mine && ln -s ../mine linked/run.sh
+expect 2 "linked: --force replaces what an earlier export wrote, and run.sh is of other origin" \
+  export plan.json --to megatron --out linked --force
+[ "$(cat mine)" = mine ] || fail "a link was followed"
+# A list of what was written that names files elsewhere removes none.
+cp -r run listed
+echo mine >mine
+sed -i 's/"README.md"/"..\/mine"/' listed/.meshplan-files.json
+expect 2 '"../mine": expected the name of a file of this folder' export plan.json --to megatron --out listed --force
+# What cannot be written to its end leaves the old export whole.
+before=$(find run -type f -exec sha256sum {} + | sort)
+(trap '' XFSZ && ulimit -f 4 && "$meshplan" export plan.json --to slurm --launch megatron --out run --force) \
+  >stdout 2>stderr && fail "a full disk was not noticed"
+grep -q "cannot be written" stderr || fail "of a full disk: $(cat stderr)"
+[ "$before" = "$(find run -type f -exec sha256sum {} + | sort)" ] || fail "half an export: $(ls -lA run)"
 mkdir empty
 expect 0 "run.sh" export plan.json --to megatron --out empty
 expect 2 "plan.json: is a file; name a folder" export plan.json --to megatron --out plan.json

@@ -212,7 +212,7 @@ if [ -e /dev/nvidiactl ]; then
 else
   expect 2 "no GPU: " "$meshplan" run tp2.json --data text.txt --steps 3 --device cuda
 fi
-expect 2 "book.txt: no such data file" "$meshplan" run tp2.json --data book.txt
+expect 2 "book.txt: no such file" "$meshplan" run tp2.json --data book.txt
 : >empty.txt
 expect 2 "empty.txt: the data file is empty" "$meshplan" run tp2.json --data empty.txt
 head -c 100 text.txt >short.txt

@@ -24,7 +24,8 @@ sys.exit(not (plan["prediction"]["step_time_s"] > 0 and len(ran) == 2 and len(ke
 PY
 ls two | grep -q scratch && fail "scratch files are left: $(ls two)"
 
-# --- the same command takes over what was measured, and says so
+# --- the same command takes over what was measured, and says so; what is not of the tune stays
+echo mine >two/scratch-pad.txt
 cp two/tune.json before.json
 expect 0 "2 runs taken over from before" "${tune[@]}" --folder two --top 2
 cmp -s before.json two/tune.json || fail "a resumed tune measured again, or forgot"
@@ -41,6 +42,7 @@ sys.exit(not (answer["complete"] and states == {"measured", "not measured"} and 
               and answer["stopped"] in ("top_reached", "settled") and answer["learned"]["terms"]))
 PY
 expect 0 "3 of 3|stopped" "${tune[@]}" --folder two --top 3
+[ -f two/scratch-pad.txt ] || fail "a file of another is gone: $(ls two)"
 
 # --- another request needs another folder
 expect 2 "request.seq_len: '32' there, '16' asked for" "${search[@]}" --cluster cpu-host --seq-len 16 --folder two
@@ -55,7 +57,7 @@ sed -i 's/"seconds_used"/"seconds_usde"/' two/tune.json
 expect 2 "two/tune.json: .*seconds_used" "${tune[@]}" --folder two
 head -c 300 kept.json >two/tune.json
 expect 2 "two/tune.json.* not valid JSON" "${tune[@]}" --folder two
-expect 2 "none.txt: no such data file" "${small[@]}" --cluster cpu-host --seq-len 32 --folder no-data --data none.txt
+expect 2 "none.txt: no such file" "${small[@]}" --cluster cpu-host --seq-len 32 --folder no-data --data none.txt
 expect 2 "tune runs plans" "${tune[@]}" --folder other --software torchtitan
 expect 2 "tune measures the machine as it is" "${tune[@]}" --folder other --set flops=2
 expect 2 "most-seconds" "${tune[@]}" --folder other --most-seconds 0

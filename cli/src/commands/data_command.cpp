@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <limits>
+#include <unistd.h>
 #include <vector>
 
 #include "commands/commands.hpp"
@@ -83,13 +84,11 @@ class Documents {
 class TokenWriter {
  public:
   TokenWriter(const std::string& path, bool wide)
-      : path_(path), wide_(wide), file_(path + ".part") {}
-  ~TokenWriter() {
-    std::error_code ignored;
-    if (!finished_) std::filesystem::remove(path_ + ".part", ignored);
-  }
-  TokenWriter(const TokenWriter&) = delete;
-  TokenWriter& operator=(const TokenWriter&) = delete;
+      : path_(path),
+        temporary_(fmt::format("{}.{}.tmp", path, getpid())),
+        wide_(wide),
+        unfinished_(temporary_),
+        file_(temporary_) {}
 
   void append(const std::vector<std::uint32_t>& tokens) {
     if (wide_) {
@@ -103,15 +102,16 @@ class TokenWriter {
   }
   void finish() {
     file_.finish();
-    std::filesystem::rename(path_ + ".part", path_);
-    finished_ = true;
+    std::filesystem::rename(temporary_, path_);
+    UnfinishedFile::finished();
   }
 
  private:
   std::string path_;
+  std::string temporary_;
   bool wide_;
+  UnfinishedFile unfinished_;
   runtime::DurableFile file_;
-  bool finished_ = false;
 };
 
 std::optional<std::uint32_t> end_of_document(const DataOptions& options,

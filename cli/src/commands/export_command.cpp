@@ -94,7 +94,7 @@ int run(const ExportOptions& options) {
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: {}", *options.file, error.what()));
   }
-  write_folder(folder, files, options.force);
+  write_recorded_folder(folder, files, options.force);
   output("{}, in {}/\n", format.what, folder);
   for (const FolderFile& file : files)
     output("  {:<14} {:>6} bytes\n", file.name, file.text.size());
@@ -120,7 +120,8 @@ void add_export_command(CommandLine& line) {
       .option("--certificate", options->certificate,
               "what `meshplan certify` found for this plan, to go along")
       .is_path()
-      .flag("--force", options->force, "replace the folder if it holds files already")
+      .flag("--force", options->force,
+            "write into a folder that holds files, and replace those of an earlier export")
       .option("-c,--cluster", options->cluster,
               "whose nodes run it; default: the plan's, else nodes of 8 GPUs")
       .suggests(sim::cluster_names())

@@ -6,16 +6,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
-#include <sstream>
+#include <map>
+#include <mutex>
 #include <unistd.h>
 #include <vector>
 
 #include "core/checkpoint_files.hpp"
 #include "core/error.hpp"
+#include "core/input_file.hpp"
 #include "core/paths.hpp"
 
 namespace meshplan::cli {
@@ -27,20 +29,6 @@ constexpr std::size_t kMostNearNames = 3;
 // it is to be removed.
 std::array<char, 4096> unfinished_path{};
 volatile std::sig_atomic_t has_unfinished_file = 0;
-
-class UnfinishedFile {
- public:
-  explicit UnfinishedFile(const std::string& path) {
-    if (path.size() >= unfinished_path.size())
-      throw IoError(fmt::format("{}: the path is too long", path));
-    std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
-    has_unfinished_file = 1;
-  }
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-  ~UnfinishedFile() { remove_unfinished_file(); }
-  static void finished() { has_unfinished_file = 0; }
-};
 
 [[noreturn]] void fail_to_write(const std::string& path, std::string_view why) {
   throw IoError(fmt::format("{}: cannot be written: {}", path, why));
@@ -75,12 +63,41 @@ void require_writable(const std::string& path) {
 }
 
 void write_special(const std::string& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size())).flush();
-  if (!out) fail_to_write(path, std::strerror(errno));
+  const int out = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (out < 0 && errno == ENXIO) fail_to_write(path, "it is a FIFO (named pipe) that nobody reads");
+  if (out < 0) fail_to_write(path, std::strerror(errno));
+  ::fcntl(out, F_SETFL, 0);  // who reads it may take time
+  int error = 0;
+  while (!text.empty() && error == 0) {
+    const ssize_t count = ::write(out, text.data(), text.size());
+    if (count >= 0)
+      text.remove_prefix(static_cast<std::size_t>(count));
+    else if (errno != EINTR)
+      error = errno;
+  }
+  ::close(out);
+  if (error != 0) fail_to_write(path, std::strerror(error));
 }
 
 }  // namespace
+
+UnfinishedFile::UnfinishedFile(const std::string& path) {
+  if (path.size() >= unfinished_path.size())
+    throw IoError(fmt::format("{}: the path is too long", path));
+  std::error_code unreadable;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, unreadable)))
+    fail_to_write(path, std::strerror(EEXIST));
+  std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
+  has_unfinished_file = 1;
+}
+
+UnfinishedFile::~UnfinishedFile() {
+  remove_unfinished_file();
+}
+
+void UnfinishedFile::finished() {
+  has_unfinished_file = 0;
+}
 
 void require_writable(std::initializer_list<std::optional<std::string>> paths) {
   for (const auto& path : paths)
@@ -119,14 +136,16 @@ bool folder_exists(const std::string& path) {
   return is_folder(path);
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::size_t most_bytes) {
   if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
-  if (is_folder(path)) throw ConfigError(fmt::format("{}: is a folder, not a file", path));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw IoError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  return std::move(text).str();
+  static std::mutex mutex;
+  static std::map<std::string, std::string> pipes;  // what has been read cannot be read again
+  const std::lock_guard lock(mutex);
+  if (const auto known = pipes.find(path); known != pipes.end()) return known->second;
+  InputFile file(path, Readable::FilesAndPipes);
+  std::string text = file.read_all(most_bytes);
+  if (file.is_pipe()) pipes[path] = text;
+  return text;
 }
 
 void write_file(const std::string& path, std::string_view text) {
@@ -134,7 +153,7 @@ void write_file(const std::string& path, std::string_view text) {
   if (is_special(path)) return write_special(path, text);
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   const UnfinishedFile guard(temporary);
-  std::FILE* out = std::fopen(temporary.c_str(), "wb");
+  std::FILE* out = std::fopen(temporary.c_str(), "wbx");
   if (out == nullptr) fail_to_write(path, std::strerror(errno));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
   const bool flushed = std::fflush(out) == 0 && fsync(fileno(out)) == 0;

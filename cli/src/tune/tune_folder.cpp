@@ -48,7 +48,8 @@ TuneFolder::TuneFolder(std::string path, const std::map<std::string, std::string
   }
   lock_ = ::open(path_of(kTuneLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock_ < 0)
-    throw IoError(fmt::format("{}: cannot be written: {}", path_of(kTuneLock), std::strerror(errno)));
+    throw IoError(
+        fmt::format("{}: cannot be written: {}", path_of(kTuneLock), std::strerror(errno)));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
     throw IoError(fmt::format("{}: another process tunes in it", path_));
@@ -59,8 +60,7 @@ TuneFolder::TuneFolder(std::string path, const std::map<std::string, std::string
 
 TuneFolder::~TuneFolder() {
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path_, ignored))
-    if (entry.path().filename().string().starts_with(kScratch)) fs::remove(entry.path(), ignored);
+  for (const std::string& file : scratch_) fs::remove(file, ignored);
   ::close(lock_);
 }
 
@@ -90,8 +90,8 @@ std::string TuneFolder::trace_file(std::size_t candidate) const {
   return path_of(fmt::format("trace-{:02}.json", candidate + 1));
 }
 
-std::string TuneFolder::scratch_file(const std::string& name) const {
-  return path_of(kScratch + name);
+std::string TuneFolder::scratch_file(const std::string& name) {
+  return *scratch_.insert(path_of(kScratch + name)).first;
 }
 
 std::string TuneFolder::path_of(const std::string& name) const {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "planner/tune/tune_file.hpp"
@@ -33,12 +34,13 @@ class TuneFolder {
   std::string plan_file(std::size_t candidate) const;
   std::string trace_file(std::size_t candidate) const;  // of its first round
   /// A file of the run that is under way; removed with the object.
-  std::string scratch_file(const std::string& name) const;
+  std::string scratch_file(const std::string& name);
   std::string path_of(const std::string& name) const;
 
  private:
   std::string path_;
   int lock_ = -1;
+  std::set<std::string> scratch_;  // no other file of the folder is removed
   planner::TuneFile file_;
 };
 

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -52,25 +51,13 @@ std::uint64_t mix(std::uint64_t x) {
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path)
-    : path_(path), format_(format_of(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_.number < 0 && (errno == ENOENT || errno == ENOTDIR))
-    throw ConfigError(fmt::format("{}: no such data file", path));
-  if (file_.number < 0)
-    throw IoError(fmt::format("{}: cannot open the data file: {}", path, std::strerror(errno)));
-  struct stat info {};
-  if (::fstat(file_.number, &info) != 0 || !S_ISREG(info.st_mode))
-    throw ConfigError(fmt::format("{}: the data file is not a regular file", path));
-  if (info.st_size == 0) throw ConfigError(fmt::format("{}: the data file is empty", path));
-  bytes_ = info.st_size;
+    : path_(path), format_(format_of(path)), file_(path), bytes_(file_.bytes()) {
+  if (bytes_ == 0) throw ConfigError(fmt::format("{}: the data file is empty", path));
   const std::int64_t token = bytes_per_token(format_);
   if (bytes_ % token != 0)
     throw ConfigError(
         fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path, bytes_, token));
   size_ = bytes_ / token;
-}
-
-TokenFile::Descriptor::~Descriptor() {
-  if (number >= 0) ::close(number);
 }
 
 const unsigned char* TokenFile::at(std::int64_t byte, std::int64_t count) const {
@@ -81,7 +68,7 @@ const unsigned char* TokenFile::at(std::int64_t byte, std::int64_t count) const 
   }
   if (std::ssize(window_) < count) {
     struct stat info {};
-    const bool known = ::fstat(file_.number, &info) == 0;
+    const bool known = ::fstat(file_.descriptor(), &info) == 0;
     throw IoError(fmt::format(
         "{}: the data file was cut while it is in use: byte {} is wanted, but of its {} bytes {} "
         "are left; restore it, then continue from the last checkpoint",
@@ -93,7 +80,7 @@ const unsigned char* TokenFile::at(std::int64_t byte, std::int64_t count) const 
 std::size_t TokenFile::read(std::int64_t byte, std::span<unsigned char> out) const {
   std::size_t got = 0;
   while (got < out.size()) {
-    const ssize_t count = ::pread(file_.number, out.data() + got, out.size() - got,
+    const ssize_t count = ::pread(file_.descriptor(), out.data() + got, out.size() - got,
                                   byte + static_cast<std::int64_t>(got));
     if (count == 0) break;
     if (count > 0) {

@@ -7,15 +7,13 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <linux/fs.h>
-#include <sstream>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "core/input_file.hpp"
 #include "core/paths.hpp"
 
 namespace meshplan::runtime {
@@ -91,29 +89,16 @@ void replace_folder(const std::string& from, const std::string& to) {
 }
 
 std::string read_text(const std::string& path) {
-  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file", path));
-  if (!is_file(path)) throw ConfigError(fmt::format("{}: is not a regular file", path));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) fail(path, "read", errno);
-  return std::move(text).str();
+  constexpr std::size_t kMostBytes = std::size_t{1} << 28;
+  return InputFile(path).read_all(kMostBytes);
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
-    throw ConfigError(fmt::format("{}: no such file", path));
-  if (descriptor < 0) fail(path, "read", errno);
-  struct stat info {};
-  const bool regular = ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+  const InputFile file(path);
+  const auto size = static_cast<std::size_t>(file.bytes());
   void* memory = nullptr;
-  const auto size = static_cast<std::size_t>(info.st_size);
-  if (regular && size > 0) memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  const int error = errno;
-  ::close(descriptor);
-  if (!regular) throw ConfigError(fmt::format("{}: is not a regular file", path));
-  if (memory == MAP_FAILED) fail(path, "mapped", error);
+  if (size > 0) memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (memory == MAP_FAILED) fail(path, "mapped", errno);
   bytes_ = {static_cast<const std::byte*>(memory), size};
 }
 

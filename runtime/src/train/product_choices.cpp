@@ -4,10 +4,9 @@
 #include <cctype>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 
 #include "core/error.hpp"
+#include "core/paths.hpp"
 #include "runtime/os/durable_file.hpp"
 
 namespace meshplan::runtime {
@@ -27,8 +26,7 @@ std::string file_name(const std::string& subject) {
 }
 
 std::string read_if_there(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return is_file(path) ? read_text(path) : "";
 }
 
 void broadcast(std::string& text, int root, Communicator& world) {

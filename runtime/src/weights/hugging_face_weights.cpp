@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
@@ -333,18 +337,42 @@ std::string_view torch_name(DType dtype) {
   return dtype == DType::BF16 ? "bfloat16" : dtype == DType::F16 ? "float16" : "float32";
 }
 
-std::string prepare_folder(const std::string& folder) {
-  if (is_there(folder) && !(is_folder(folder) && fs::is_empty(folder)))
-    throw ConfigError(fmt::format("{}: exists and is not an empty folder; name another", folder));
-  std::string plain = fs::path(folder).lexically_normal().string();
-  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  std::string unfinished = plain + ".tmp";
-  std::error_code error;
-  fs::remove_all(unfinished, error);
-  fs::create_directories(unfinished, error);
-  if (error) throw IoError(fmt::format("{}: cannot be created: {}", unfinished, error.message()));
-  return unfinished;
-}
+/// A folder that is written beside the one that it becomes, and goes if it never does.
+class UnfinishedModel {
+ public:
+  explicit UnfinishedModel(const std::string& folder) {
+    if (is_there(folder) && !(is_folder(folder) && fs::is_empty(folder)))
+      throw ConfigError(fmt::format("{}: exists and is not an empty folder; name another", folder));
+    std::error_code error;
+    finished_ = fs::weakly_canonical(fs::absolute(folder), error).string();
+    while (finished_.size() > 1 && finished_.back() == '/') finished_.pop_back();
+    const std::string path = fmt::format("{}.{}.tmp", finished_, ::getpid());
+    if (!error) fs::create_directories(fs::path(path).parent_path(), error);
+    if (error || ::mkdir(path.c_str(), 0755) != 0)
+      throw IoError(fmt::format("{}: cannot be created: {}", path,
+                                error ? error.message() : std::strerror(errno)));
+    path_ = path;
+  }
+  UnfinishedModel(const UnfinishedModel&) = delete;
+  UnfinishedModel& operator=(const UnfinishedModel&) = delete;
+  ~UnfinishedModel() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+
+  const std::string& path() const { return path_; }
+  void finish() {
+    sync_folder(path_);
+    std::error_code ignored;
+    fs::remove(finished_, ignored);  // an empty one
+    replace_folder(path_, finished_);
+    path_.clear();
+  }
+
+ private:
+  std::string finished_;
+  std::string path_;
+};
 
 }  // namespace
 
@@ -359,13 +387,13 @@ ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSp
   const auto shards = make_shards(
       output_tensors(spec, result.model_type, options.dtype, config.value("rope_interleave", true)),
       options.max_shard_bytes);
-  const std::string unfinished = prepare_folder(options.folder);
+  UnfinishedModel unfinished(options.folder);
   Json weight_map = Json::object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shards.size() == 1 ? kSingleFile
                                                 : fmt::format("model-{:05d}-of-{:05d}.safetensors",
                                                               i + 1, shards.size());
-    write_shard(fmt::format("{}/{}", unfinished, name), shards[i], source);
+    write_shard(fmt::format("{}/{}", unfinished.path(), name), shards[i], source);
     result.files.push_back(name);
     for (const OutputTensor& tensor : shards[i]) {
       weight_map[tensor.spec.name] = name;
@@ -374,7 +402,7 @@ ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSp
     }
   }
   const auto write = [&](const std::string& name, const std::string& text) {
-    write_durably(unfinished + "/" + name, text);
+    write_durably(unfinished.path() + "/" + name, text);
     result.files.push_back(name);
   };
   if (shards.size() > 1)
@@ -384,10 +412,7 @@ ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSp
   write(kConfig, config.dump(2) + "\n");
   for (const auto& [name, text] : companions)
     if (name != kConfig) write(name, text);
-  sync_folder(unfinished);
-  std::error_code ignored;
-  fs::remove(options.folder, ignored);  // an empty one
-  replace_folder(unfinished, fs::path(unfinished).replace_extension().string());
+  unfinished.finish();
   return result;
 }
 

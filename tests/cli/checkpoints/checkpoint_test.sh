@@ -91,7 +91,9 @@ eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --st
   fail "the offered command does not work: $offered: $(cat stderr)"
 
 # --- export
+mkdir exported.tmp && echo mine >exported.tmp/mine
 expect 0 "llama of step 8, 21 tensors" "$meshplan" checkpoint export b --to hf --out exported
+[ -f exported.tmp/mine ] || fail "a folder of another is gone: $(ls)"
 expect 0 "model type +llama" "$meshplan" checkpoint inspect exported
 expect 0 "weights of .*exported" "$meshplan" run one.json --data text.txt --steps 2 \
   --init-from exported

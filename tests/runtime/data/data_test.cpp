@@ -304,7 +304,7 @@ TEST_CASE("training never sees a token that is held out", "[runtime][data]") {
 }
 
 TEST_CASE("a file that cannot be trained on is named, with the reason", "[runtime][data]") {
-  CHECK_THAT(message_of("/missing/book.txt"), Contains("/missing/book.txt: no such data file"));
+  CHECK_THAT(message_of("/missing/book.txt"), Contains("/missing/book.txt: no such file"));
   const DataFile empty("empty.txt", "");
   CHECK_THAT(message_of(empty.path()), Contains(empty.path() + ": the data file is empty"));
   const DataFile odd("odd.u16", "abc");
@@ -314,7 +314,7 @@ TEST_CASE("a file that cannot be trained on is named, with the reason", "[runtim
   CHECK_THAT(message_of(odd_wide.path()),
              Contains(odd_wide.path() + ": 6 bytes are no whole number of 4-byte tokens"));
   const std::string folder = std::filesystem::temp_directory_path().string();
-  CHECK_THAT(message_of(folder), Contains(folder + ": the data file is not a regular file"));
+  CHECK_THAT(message_of(folder), Contains(folder + ": is a folder, not a file"));
 }
 
 TEST_CASE("a file without a single sequence suggests no batch of zero", "[runtime][data]") {

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fmt/format.h>
 #include <functional>
+#include <unistd.h>
 
 #include "core/json_fields.hpp"
 #include "program/checks/check.hpp"
@@ -80,7 +82,7 @@ TEST_CASE("every family comes back through its own names, in any dtype and any s
         CHECK(back.num_tensors() == written.tensors);
         CHECK(back.companions().at("tokenizer.json") == "{\"version\": 1}");
         model.check_equals(back);
-        CHECK_FALSE(std::filesystem::exists(out + ".tmp"));
+        CHECK_FALSE(std::filesystem::exists(fmt::format("{}.{}.tmp", out, getpid())));
       }
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("every way of being malformed is named", "[runtime][safetensors]") {
                 "data_offsets is missing");
   check_refused(folder, raw_file(R"({"a":{"dtpye":"F32"}})", ""), "did you mean 'dtype'");
   CHECK_THROWS_WITH(SafetensorsFile(folder.path() + "/none"), Contains("no such file"));
-  CHECK_THROWS_WITH(SafetensorsFile(folder.path()), Contains("not a regular file"));
+  CHECK_THROWS_WITH(SafetensorsFile(folder.path()), Contains("is a folder, not a file"));
 }
 
 }  // namespace meshplan::runtime

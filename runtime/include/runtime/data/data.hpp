@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "program/plan/mesh.hpp"
 #include "program/plan/plan.hpp"
 #include "runtime/data/document_index.hpp"
@@ -34,13 +35,6 @@ class TokenFile {
   std::int32_t operator[](std::int64_t index) const;
 
  private:
-  struct Descriptor {
-    explicit Descriptor(int number_of_open_file) : number(number_of_open_file) {}
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int number;
-  };
   /// `count` bytes from `byte` on, valid until the next call.
   const unsigned char* at(std::int64_t byte, std::int64_t count) const;
   /// @returns how many bytes there are, up to all
@@ -48,7 +42,7 @@ class TokenFile {
 
   std::string path_;
   TokenFormat format_ = TokenFormat::Bytes;
-  Descriptor file_;
+  InputFile file_;
   std::int64_t bytes_ = 0;
   std::int64_t size_ = 0;
   mutable std::vector<unsigned char> window_;  // what was read last
