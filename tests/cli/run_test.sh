@@ -184,6 +184,9 @@ expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 \
   --hosts localhost:1,127.0.0.1:1
 printf '# two names of one machine\nlocalhost:1\n127.0.0.1 slots=1\n' >hosts
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 --hostfile hosts
+expect 2 "hosts localhost:1 have 1 slot, but the job has 2 ranks: give them more, for example localhost:2" \
+  "$meshplan" run tp2.json --data text.txt --steps 3 --hosts localhost:1
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 --hosts localhost
 expect 2 "not both" "$meshplan" run tp2.json --data text.txt --hostfile hosts --hosts localhost:2
 expect 2 "missing-hosts: no such file" "$meshplan" run tp2.json --data text.txt \
   --hostfile missing-hosts

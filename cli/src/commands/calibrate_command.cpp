@@ -18,6 +18,7 @@
 #include "ranks/ranks.hpp"
 #include "reports/calibration_report.hpp"
 #include "reports/catalog_report.hpp"
+#include "runtime/launch/launch.hpp"
 #include "runtime/measure/calibrate.hpp"
 #include "runtime/os/host_info.hpp"
 #include "sim/fit/calibration_fit.hpp"
@@ -60,14 +61,19 @@ void resolve(CalibrateOptions& options) {
     options.precision = name_of(on_gpus ? program::Precision::BF16 : program::Precision::F32);
   if (options.micro_batches.empty())
     options.micro_batches = on_gpus ? std::vector{1, 2} : std::vector{1, 2, 4};
+  const std::vector<runtime::HostSlots> hosts = parse_hosts(options.hosts);
   if (options.ranks.empty()) {
     const int cores = static_cast<int>(runtime::detect_host().cores.size());
-    options.ranks = {on_gpus ? num_gpus() : cores};
+    const std::optional<int> most = runtime::most_ranks(hosts);
+    options.ranks = {most.value_or(on_gpus ? num_gpus() : cores)};
     for (const int ranks : {2, 4})
-      if (!on_gpus && ranks > cores) options.ranks.push_back(ranks);
+      if (!on_gpus && ranks > cores && ranks < most.value_or(ranks + 1))
+        options.ranks.push_back(ranks);
   }
-  for (const int ranks : options.ranks)
+  for (const int ranks : options.ranks) {
     if (ranks < 1) throw ConfigError(fmt::format("--ranks {}: a job needs at least 1 rank", ranks));
+    runtime::require_slots(hosts, ranks);
+  }
   // The shard of an operator is timed on one GPU, whether or not the others are there.
   constexpr int kGpusOfAMachine = 8;
   const int most_ranks = *std::ranges::max_element(options.ranks);
@@ -229,9 +235,11 @@ void add_calibrate_command(CommandLine& line) {
               "fp32, bf16 or fp8, or several: fp32,bf16; default: fp32, on GPUs bf16")
       .option("--micro-batches", options->micro_batches,
               "sequences of a micro-batch, several; default: 1,2,4, on GPUs 1,2")
-      .option("--ranks", options->ranks,
-              "jobs to measure communication with; the first also times operators. Default: one "
-              "rank per core, then 4 if there are fewer cores; on GPUs one rank per GPU")
+      .option(
+          "--ranks", options->ranks,
+          "jobs to measure communication with; the first also times operators. Default: one "
+          "rank per core, then 4 if there are fewer cores; on GPUs one rank per GPU; or as many "
+          "as --hosts says")
       .option("--max-tp", options->max_tp,
               "largest tp whose shards are measured; default: the most ranks, on GPUs at least 8")
       .option("--seconds-per-operator", options->seconds_per_operator,

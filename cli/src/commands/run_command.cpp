@@ -52,16 +52,6 @@ program::Plan load_plan(const RunOptions& options) {
   return plan;
 }
 
-int ranks_on_fullest_host(const HostOptions& options, int ranks) {
-  int most = 0;
-  int left = ranks;
-  for (const runtime::HostSlots& host : parse_hosts(options)) {
-    most = std::max(most, std::min(left, host.slots));
-    left -= std::min(left, host.slots);
-  }
-  return most == 0 ? ranks : most;
-}
-
 /// @throws IoError, ConfigError if what is to be written at the end cannot be
 void require_places(const RunOptions& options) {
   require_writable({options.trace, options.chrome, options.log});
@@ -92,14 +82,16 @@ StoppableJob stoppable_job(const RunOptions& options) {
 /// @param arguments  of the ranks
 int launch(const RunOptions& options, std::vector<std::string> arguments, const program::Plan& plan,
            DeviceKind device) {
+  const int ranks = plan.parallel.world_size();
+  runtime::require_slots(parse_hosts(options.hosts), ranks);
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   runtime::check_start(plan, options.train);
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
   if (starts_here(options.hosts)) require_places(options);
-  const int ranks = plan.parallel.world_size();
   const bool saves = !options.train.checkpoints.folder.empty();
   if (device == DeviceKind::Cpu)
-    runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks), saves);
+    runtime::check_memory(plan, runtime::ranks_on_fullest_host(parse_hosts(options.hosts), ranks),
+                          saves);
   HostOptions hosts = options.hosts;
   if (plan.progress_thread) hosts.cores_per_rank = 2;
   return launch_self(ranks, hosts, std::move(arguments), stoppable_job(options));

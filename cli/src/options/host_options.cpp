@@ -4,7 +4,8 @@ namespace meshplan::cli {
 
 void add_host_options(Command& command, HostOptions& options) {
   command.group("Where it runs")
-      .option("--hosts", options.hosts, "hosts with their slots: a:2,b:2; default: this machine")
+      .option("--hosts", options.hosts,
+              "hosts and the ranks that each takes: a:2,b:2; default: this machine")
       .of_launcher()
       .option("--hostfile", options.hostfile, "the same, one host per line")
       .takes_file()

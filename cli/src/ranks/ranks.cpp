@@ -61,9 +61,11 @@ void check(const HostOptions& options) {
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
                 const std::optional<StoppableJob>& stoppable) {
   check(options);
-  runtime::require_known_hosts(parse_hosts(options));
+  const std::vector<runtime::HostSlots> hosts = parse_hosts(options);
+  runtime::require_slots(hosts, ranks);
+  runtime::require_known_hosts(hosts);
   runtime::LaunchSpec spec{.ranks = ranks,
-                           .hosts = parse_hosts(options),
+                           .hosts = hosts,
                            .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),
                            .cores_per_rank = options.cores_per_rank,
                            .bind_to_cores = !options.no_binding,

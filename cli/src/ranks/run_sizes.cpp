@@ -9,7 +9,9 @@
 #include "process/temporary_folder.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/program_json.hpp"
+#include "ranks/ranks.hpp"
 #include "ranks/timed_run.hpp"
+#include "runtime/launch/launch.hpp"
 #include "runtime/os/host_info.hpp"
 #include "runtime/train/preflight.hpp"
 
@@ -64,8 +66,10 @@ std::vector<planner::MeasuredSize> run_sizes(const RunSizes& how,
                                              const Terminal& terminal) {
   require_processors(cluster);
   const std::vector<const planner::ScalingPoint*> points = that_run(curve, cores_here());
-  for (const planner::ScalingPoint* point : points)
+  for (const planner::ScalingPoint* point : points) {
+    runtime::require_slots(parse_hosts(how.hosts), point->devices);
     runtime::check_data(point->figures->plan, how.data, false);
+  }
   TemporaryFolder folder;
   const std::string plan_file = folder.file("plan.json"), trace_file = folder.file("trace.json");
   Progress progress("running sizes in turns", terminal);

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -41,8 +44,8 @@ HostSlots parse_host(std::string_view word, const std::string& place) {
   if (!is_host_name(name))
     throw ConfigError(
         fmt::format("{}: '{}' is not a host name (letters, digits, '.', '-', '_')", place, name));
-  return {std::string(name),
-          colon == std::string_view::npos ? 1 : parse_slots(word.substr(colon + 1), place)};
+  if (colon == std::string_view::npos) return {std::string(name)};
+  return {std::string(name), parse_slots(word.substr(colon + 1), place), true};
 }
 
 void refuse_repetition(const std::vector<HostSlots>& hosts, const std::string& place) {
@@ -107,12 +110,47 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view fi
                         "'host slots=4'",
                         place, line));
       hosts.back().slots = parse_slots(std::string_view(option).substr(kSlots.size()), place);
+      hosts.back().is_limit = true;
     }
     refuse_repetition(hosts, place);
   }
   if (hosts.empty())
     throw ConfigError(fmt::format("{}: no hosts; write one host name a line", file));
   return hosts;
+}
+
+std::optional<int> most_ranks(const std::vector<HostSlots>& hosts) {
+  if (hosts.empty() || !std::ranges::all_of(hosts, &HostSlots::is_limit)) return std::nullopt;
+  std::int64_t slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  return static_cast<int>(std::min<std::int64_t>(slots, std::numeric_limits<int>::max()));
+}
+
+void require_slots(const std::vector<HostSlots>& hosts, int ranks) {
+  const std::optional<int> most = most_ranks(hosts);
+  if (!most || ranks <= *most) return;
+  std::vector<std::string> given;
+  for (const HostSlots& host : hosts) given.push_back(fmt::format("{}:{}", host.name, host.slots));
+  const HostSlots& last = hosts.back();
+  throw ConfigError(fmt::format(
+      "hosts {} have {} slot{}, but the job has {} ranks: give them more, for example {}:{} (ranks "
+      "may outnumber cores), or write hosts without numbers, which share the ranks in turns",
+      fmt::join(given, ","), *most, *most == 1 ? "" : "s", ranks, last.name,
+      last.slots + ranks - *most));
+}
+
+int ranks_on_fullest_host(const std::vector<HostSlots>& hosts, int ranks) {
+  if (hosts.empty()) return ranks;
+  const auto is_here = [](const HostSlots& host) { return is_this_machine(host.name); };
+  if (std::ranges::count_if(hosts, is_here) > 1) return ranks;
+  std::int64_t slots = 0;
+  std::int64_t most = 0;
+  for (const HostSlots& host : hosts) {
+    slots += host.slots;
+    most = std::max<std::int64_t>(most, host.slots);
+  }
+  const std::int64_t rounds = (ranks + slots - 1) / slots;  // hydra starts over when slots run out
+  return static_cast<int>(std::min<std::int64_t>(ranks, rounds * most));
 }
 
 bool is_this_machine(const std::string& host) {

@@ -39,23 +39,14 @@ std::vector<std::string> mpiexec_command(const LaunchSpec& spec) {
     throw ConfigError(fmt::format("launch: ranks = {}; at least 1 is needed", spec.ranks));
   if (spec.command.empty()) throw ConfigError("launch: there is no program to run");
   std::vector<std::string> words{spec.mpiexec, "-n", std::to_string(spec.ranks)};
-  int largest_share = spec.ranks;
+  const int largest_share = ranks_on_fullest_host(spec.hosts, spec.ranks);
   if (!spec.hosts.empty()) {
     std::string list;
-    int slots = 0;
-    int most_slots = 0;
-    for (const HostSlots& host : spec.hosts) {
+    for (const HostSlots& host : spec.hosts)
       list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, host.slots);
-      slots += host.slots;
-      most_slots = std::max(most_slots, host.slots);
-    }
-    const int rounds = (spec.ranks + slots - 1) / slots;  // hydra starts over when slots run out
     words.insert(words.end(), {"-hosts", list});
-    const auto local = [](const HostSlots& host) { return is_this_machine(host.name); };
-    const auto num_local = std::ranges::count_if(spec.hosts, local);
-    if (num_local == std::ssize(spec.hosts)) words.insert(words.end(), {"-launcher", "fork"});
-    // Several names of this machine share its cores.
-    largest_share = num_local > 1 ? spec.ranks : std::min(spec.ranks, rounds * most_slots);
+    const auto is_here = [](const HostSlots& host) { return is_this_machine(host.name); };
+    if (std::ranges::all_of(spec.hosts, is_here)) words.insert(words.end(), {"-launcher", "fork"});
   }
   const int wanted = largest_share * spec.cores_per_rank;
   if (spec.bind_to_cores && spec.cores_per_rank > 1 && wanted <= spec.cores_per_host) {

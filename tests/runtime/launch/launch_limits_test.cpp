@@ -40,6 +40,25 @@ TEST_CASE("Ranks beyond the slots of a host share its cores", "[runtime][launch]
   CHECK_THAT(mpiexec_command(spec), Catch::Matchers::VectorContains(std::string("-bind-to")));
 }
 
+TEST_CASE("Slots that were given suffice for the ranks, or the job is refused",
+          "[runtime][launch]") {
+  CHECK_THROWS_WITH(
+      require_slots(parse_host_list("localhost:3"), 4),
+      Catch::Contains("hosts localhost:3 have 3 slots, but the job has 4 ranks: give them more, "
+                      "for example localhost:4"));
+  CHECK_THROWS_WITH(require_slots(parse_hostfile("a slots=2\nb:1\n", "hosts"), 8),
+                    Catch::Contains("hosts a:2,b:1 have 3 slots, but the job has 8 ranks") &&
+                        Catch::Contains("b:6"));
+  CHECK_NOTHROW(require_slots(parse_host_list("a:2,b:2"), 4));
+  CHECK(most_ranks(parse_host_list("a:2000000000,b:2000000000")) == 2147483647);
+  // Without a number hosts share the ranks, and ranks may outnumber cores.
+  CHECK_NOTHROW(require_slots(parse_host_list("a,b:1"), 64));
+  CHECK_NOTHROW(require_slots({}, 64));
+  CHECK(ranks_on_fullest_host(parse_host_list("far-1.invalid,far-2.invalid"), 5) == 3);
+  CHECK(ranks_on_fullest_host(parse_host_list("far-1.invalid:4,far-2.invalid:1"), 5) == 4);
+  CHECK(ranks_on_fullest_host(parse_host_list("localhost:2,127.0.0.1:2"), 4) == 4);
+}
+
 TEST_CASE("A list of hosts names each once", "[runtime][launch]") {
   CHECK_THROWS_WITH(parse_host_list("a:2,b,a"),
                     Catch::Contains("host 'a' is listed twice; give its ranks once, as a:3"));

@@ -17,9 +17,10 @@ using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
 TEST_CASE("Hosts are read from lists and files, with slots", "[runtime][launch]") {
-  CHECK(parse_host_list("a:4,b-2.cluster") == std::vector<HostSlots>{{"a", 4}, {"b-2.cluster", 1}});
+  CHECK(parse_host_list("a:4,b-2.cluster") ==
+        std::vector<HostSlots>{{"a", 4, true}, {"b-2.cluster", 1}});
   CHECK(parse_hostfile("# two hosts\n\n a:2 # first\nb slots=3\nc\n", "hosts") ==
-        std::vector<HostSlots>{{"a", 2}, {"b", 3}, {"c", 1}});
+        std::vector<HostSlots>{{"a", 2, true}, {"b", 3, true}, {"c", 1}});
 }
 
 TEST_CASE("Bad hosts are refused with file, line, value and rule", "[runtime][launch]") {

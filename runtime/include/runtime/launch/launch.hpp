@@ -13,15 +13,24 @@ namespace meshplan::runtime {
 struct HostSlots {
   std::string name;
   int slots = 1;
+  bool is_limit = false;  // the number was given: this host takes no more ranks
   bool operator==(const HostSlots&) const = default;
 };
 
-/// "host-a:4,host-b"; without a number a host has one slot. @throws ConfigError
+/// "host-a:4,host-b"; hosts without a number share the ranks in turns. @throws ConfigError
 std::vector<HostSlots> parse_host_list(std::string_view list);
 
 /// Lines "host", "host:4" or "host slots=4"; '#' starts a comment. @throws ConfigError with file,
 /// line
 std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file);
+
+/// Ranks that the hosts take, whether or not they have cores for them; nothing where some host has
+/// no number, or there are no hosts: any.
+std::optional<int> most_ranks(const std::vector<HostSlots>& hosts);
+/// @throws ConfigError if the hosts take fewer ranks: names hosts, slots, ranks, and what to write
+void require_slots(const std::vector<HostSlots>& hosts, int ranks);
+/// Ranks on the host that gets most of them; names of this machine count as one host.
+int ranks_on_fullest_host(const std::vector<HostSlots>& hosts, int ranks);
 
 /// Does this name mean the machine that this process runs on?
 bool is_this_machine(const std::string& host);
