@@ -231,6 +231,7 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
   if (leads) require_places(options);
+  options.train.keep_steps = leads;  // who writes them
   RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
                             .device = device.name(),
