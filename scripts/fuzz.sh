@@ -3,11 +3,16 @@
 # 1 GiB, reach an internal error, or are refused without the name of their file (docs/input.md).
 #   scripts/fuzz.sh SECONDS [SEED]        MESHPLAN_PRESET=ci for speed; default: asan
 #   scripts/fuzz.sh SECONDS SEED --reader tokenizer --jobs 1
+#   scripts/fuzz.sh SECONDS SEED --signals        instead: random signals to training jobs (fuzz_signals.py)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=${1:?usage: scripts/fuzz.sh SECONDS [SEED]}
 seed=${2:-1}
 preset=${MESHPLAN_PRESET:-asan}
+if [ "${3:-}" = --signals ]; then
+  "$root/scripts/setup.sh" "$preset" meshplan
+  exec "$root/scripts/fuzz_signals.py" "$root/build/$preset/cli/meshplan" "$seconds" "$seed" "${@:4}"
+fi
 "$root/scripts/setup.sh" "$preset" meshplan_fuzz
 work=$(mktemp -d)
 trap 'rm -rf "$work" /dev/shm/fuzzed-input-*' EXIT

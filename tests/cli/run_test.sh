@@ -4,7 +4,7 @@
 set -u
 meshplan=$1
 mpiexec=${2:-mpiexec}
-source "$(dirname "${BASH_SOURCE[0]}")/../expect.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 source "$tests/tiny_training.sh"
 source "$tests/ending/job_processes.sh"
 
@@ -294,6 +294,11 @@ where='rank [01] on .*: step [0-9]+, stage [01], (micro-batch [0-3], (layer [01]
 start_job
 kill -KILL "$(rank_processes | tail -1)"
 expect_end "kill -9" 1 "died: $where"
+"$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 >stdout 2>stderr &
+job=$!
+until [ -n "$(rank_processes)" ]; do sleep 0.01; done
+kill -KILL "$(rank_processes | tail -1)"
+expect_end "kill -9 of a rank that starts" 1 "job ends: died.* rank"
 start_job --hang-timeout 2
 kill -STOP "$(rank_processes | tail -1)"
 expect_end "SIGSTOP" 1 "hangs: $where; stopped by a signal"

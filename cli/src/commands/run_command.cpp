@@ -240,6 +240,7 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
     return kDone;
   }
   if (leads) require_places(options);
+  options.train.keep_steps = leads;  // who writes them
   RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
                             .device = device.name(),

@@ -104,6 +104,15 @@ void check_phases(const StepReport& report, const std::string& file) {
                                     unknown_name_message("phase", phase, phase_names())));
 }
 
+/// To the microsecond in a second: clocks and other processes tell no more, and digits are most of
+/// a log.
+void round_numbers(Json& json) {
+  if (json.is_structured())
+    for (Json& part : json) round_numbers(part);
+  else if (json.is_number_float())
+    json = Json::parse(fmt::format("{:.6g}", json.get<double>())).get<double>();
+}
+
 void add(OverRanks& sum, const OverRanks& one) {
   sum.min += one.min;
   sum.mean += one.mean;
@@ -150,6 +159,7 @@ std::string to_json(const ExpertReport& experts) {
 std::string to_json_line(const StepReport& report) {
   Json line{{"kind", kKind}};
   line.update(write_json(report));
+  round_numbers(line["timing"]);
   return line.dump();
 }
 

@@ -156,9 +156,11 @@ class Training {
       if (options_.verify_every > 0 && (step + 1) % options_.verify_every == 0)
         verifier->verify(fmt::format("step {}", step + 1));
       if (evaluates_after(step)) report.evaluation_loss = evaluation_loss(step);
-      result.trace.step_times_s.push_back(report.seconds);
-      result.trace.losses.push_back(report.loss);
-      result.gradient_norms.push_back(report.gradient_norm);
+      if (options_.keep_steps) {
+        result.trace.step_times_s.push_back(report.seconds);
+        result.trace.losses.push_back(report.loss);
+        result.gradient_norms.push_back(report.gradient_norm);
+      }
       result.last_step = report.step;
       on_step(report);
       result.stop_signal = checkpoints_.after_step(step + 1, report.loss, loss_scale_state(),
@@ -255,7 +257,7 @@ class Training {
       collect_spans(i, offset, origin, trace);
     }
     trainer_.executor().set_tracing(false);
-    const double untraced = median(trace.step_times_s);
+    const double untraced = trace.step_times_s.empty() ? 0 : median(trace.step_times_s);
     if (untraced > 0) trace.tracing_overhead = median(traced_seconds) / untraced - 1;
   }
 

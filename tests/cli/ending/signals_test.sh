@@ -10,7 +10,7 @@ source "$tests/tiny_training.sh"
 source "$tests/ending/job_processes.sh"
 make_plan tp2.json --tp 2
 plan=$work/tp2.json
-steps=2000
+steps=1200
 
 # start COMMAND...: in the background, until a step is done. Sets `job`.
 start() {
@@ -125,6 +125,7 @@ for signal in TERM INT HUP; do
 done
 
 # --- nohup
+: >stdout  # else the line of the job before may be taken for this one's
 (trap '' HUP; exec "$meshplan" run "$plan" --data text.txt --steps 1000000) >stdout 2>stderr &
 job=$!
 until grep -q '^ *1 ' stdout; do sleep 0.02; done
@@ -152,6 +153,22 @@ for signal in TERM INT; do
   start "$mpiexec" -n 2 "$meshplan" run "$plan" --data "$work/text.txt" --steps 1000000
   send "$signal" rank
   expect_end "SIG$signal to a rank of the user's own mpiexec" 130 "nothing was saved"
+done
+
+# --- ranks by torchrun's variables
+torchrun_rank() {  # torchrun_rank RANK: becomes it
+  exec env RANK="$1" LOCAL_RANK="$1" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29547 \
+    "$meshplan" run "$plan" --data "$work/text.txt" --steps 1000000 --checkpoint-dir torchrun
+}
+for signal in TERM INT HUP; do
+  rm -rf torchrun
+  torchrun_rank 1 >stdout1 2>stderr1 &
+  other=$!
+  start torchrun_rank 0
+  kill -"$signal" -- "-$other"
+  expect_end "SIG$signal to a rank of torchrun's" 130 "interrupted by SIG$signal after step [0-9]+; saved"
+  wait "$other"
+  [ $? -eq 130 ] || fail "SIG$signal to a rank of torchrun's: it ends with another exit code"
 done
 
 # --- commands that have nothing to save end at once

@@ -54,6 +54,11 @@ TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
   const std::string line = to_json_line(report);
   CHECK(line.find('\n') == std::string::npos);
   CHECK(program::parse_step_report(line, "log") == report);
+  // Digits that no clock tells are not written.
+  report.timing = timing(1.0 / 3);
+  const StepReport rounded = program::parse_step_report(to_json_line(report), "log");
+  CHECK(rounded.loss == report.loss);
+  CHECK(rounded.timing->phases_s.at("forward").min == 0.333333);
   report.mfu.reset();
   report.evaluation_loss.reset();
   report.timing.reset();

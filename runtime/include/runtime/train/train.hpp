@@ -28,6 +28,7 @@ struct TrainOptions {
   int verify_every = 0;      // steps; 0 = never
   bool verify_start = true;  // compare what several ranks hold before the first step
   int traced_steps = 0;      // further steps that are traced, after those of the run
+  bool keep_steps = true;    // time, loss and norm of every step in the result: 32 bytes a step
   CheckpointOptions checkpoints;
   WatchOptions watch;
   LossScaling loss_scaling;                     // fp16
@@ -47,7 +48,8 @@ struct MeasuredMemory {
   double process_bytes = 0;  // resident before the arena was allocated
 };
 
-/// Complete on every rank, except for the trace's spans, which only rank 0 has.
+/// Complete on every rank, except for the trace's spans, which only rank 0 has, and for the steps
+/// of ranks that do not keep them (TrainOptions::keep_steps).
 struct TrainResult {
   int last_step = 0;
   int stop_signal = 0;                                // that asked for the end; 0: none did
