@@ -7,6 +7,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
+#include "core/quoting.hpp"
 #include "models/spec_difference.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -71,17 +72,6 @@ std::string resolve_checkpoint(const std::string& given) {
 
 namespace {
 
-/// As a shell reads it as one word.
-std::string quoted(const std::string& path) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
-  std::string word = "'";
-  for (const char letter : path)
-    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return word + "'";
-}
-
 bool is_intact(const std::string& checkpoint) {
   try {
     Checkpoint(checkpoint).verify();
@@ -100,8 +90,8 @@ std::string resume_command(const std::string& folder, std::int64_t step,
   std::string moves;
   for (const std::int64_t newer : checkpoint_steps(folder))
     if (newer > step)
-      moves += fmt::format("mv {0} {0}.damaged && ", quoted(checkpoint_path(folder, newer)));
-  const std::string resume = "--resume " + quoted(checkpoint);
+      moves += fmt::format("mv {0} {0}.damaged && ", shell_quoted(checkpoint_path(folder, newer)));
+  const std::string resume = "--resume " + shell_quoted(checkpoint);
   return moves.empty() ? resume : fmt::format("{}meshplan run ... {}", moves, resume);
 }
 

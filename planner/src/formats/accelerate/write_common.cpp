@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "formats/nodes.hpp"
-#include "formats/shell_text.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/text/script_arguments.hpp"

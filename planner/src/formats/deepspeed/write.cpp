@@ -4,7 +4,6 @@
 
 #include "core/error.hpp"
 #include "formats/deepspeed/deepspeed.hpp"
-#include "formats/shell_text.hpp"
 #include "formats/text/launch_text.hpp"
 #include "program/plan/plan_names.hpp"
 
