@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "shell/arithmetic.hpp"
 #include "shell/reader.hpp"
 
@@ -160,7 +161,7 @@ Status ScriptReader::simple_command() {
     if (words.empty() && assignments.empty() && token().kind == Token::Kind::Operator &&
         !is_operator("\n") && !is_operator(";") && !is_operator("&") && !is_operator("|") &&
         !is_operator("&&") && !is_operator("||") && !is_operator(")") && !is_operator(";;"))
-      throw ConfigError(fmt::format("unexpected '{}'", token().text));
+      throw ConfigError(fmt::format("unexpected '{}'", short_line(token().text)));
     return Status::True;
   }
   if (mode_ != Mode::Run) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 
 namespace meshplan::planner::megatron {
@@ -22,7 +23,7 @@ const Argument* Reading::find(std::string_view flag) const {
 }
 
 void Reading::fail(const Argument& argument, std::string_view why) {
-  throw ConfigError(fmt::format("{}: {}: {}", argument.place, argument.written(), why));
+  throw ConfigError(fmt::format("{}: {}: {}", argument.place, short_line(argument.written()), why));
 }
 
 std::vector<std::string> Reading::texts(const Argument& argument) const {
