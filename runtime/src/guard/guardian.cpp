@@ -483,7 +483,8 @@ void start_guardian(const GuardianConfig& config) {
   try {
     Guardian(config).run();
   } catch (const std::exception& error) {
-    write_to_stderr(fmt::format("meshplan: the guardian failed: {}\n", error.what()));
+    write_to_stderr(
+        fmt::format("meshplan: the guardian failed: {}\n", printable_line(error.what())));
   }
   ::_exit(0);
 }
