@@ -140,7 +140,8 @@ Status ScriptReader::simple_command() {
       if (words.empty() && text == "[") return --at_, bracket_test("]");
       if (words.empty() && is_operator("(")) {
         ++at_;
-        if (!is_operator(")")) throw ConfigError(fmt::format("'{}(' without ')'", text));
+        if (!is_operator(")"))
+          throw ConfigError(fmt::format("'{}(' without ')'", short_line(text)));
         ++at_;
         return function_definition(text);
       }

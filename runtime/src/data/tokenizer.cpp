@@ -12,6 +12,7 @@
 #include "core/limits.hpp"
 #include "core/line.hpp"
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 #include "data/byte_pair_encoding.hpp"
 #include "data/unicode_text.hpp"
 
@@ -192,7 +193,7 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& path, const std::string& what) const {
     throw ConfigError(path.empty() ? fmt::format("{}: {}", file_, what)
-                                   : fmt::format("{}: {}: {}", file_, path, what));
+                                   : fmt::format("{}: {}: {}", file_, printable_line(path), what));
   }
 
   const Json& root() const { return root_; }

@@ -106,7 +106,7 @@ void Settings::fail(std::string_view path, std::string_view expected) const {
     throw ConfigError(fmt::format(
         "{}: {}: '{}' is not understood: literals, arithmetic of numbers and names of such values "
         "are read; expected {}",
-        file_, path, found->at(python::kSource).get<std::string>(), expected));
+        file_, path, short_line(found->at(python::kSource).get<std::string>()), expected));
   throw ConfigError(fmt::format("{}: {}: expected {}, got {}", file_, path, expected,
                                 found == nullptr ? "nothing" : quoted(*found)));
 }
