@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Feeds every reader of meshplan with mutated inputs and keeps those that abort, hang, take more than
-# 1 GiB, reach an internal error, or are refused without the name of their file (docs/input.md).
+# 1 GiB, reach an internal error, are refused without the name of their file, or are exported to files that
+# their targets do not read (docs/input.md).
 #   scripts/fuzz.sh SECONDS [SEED]        MESHPLAN_PRESET=ci for speed; default: asan
 #   scripts/fuzz.sh SECONDS SEED --reader tokenizer --jobs 1
 #   scripts/fuzz.sh SECONDS SEED --signals        instead: random signals to training jobs (fuzz_signals.py)

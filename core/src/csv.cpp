@@ -58,7 +58,7 @@ std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std
 }
 
 std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"') result += '"';

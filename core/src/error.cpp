@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include "core/line.hpp"
+
 namespace meshplan {
 namespace {
 
@@ -42,7 +44,7 @@ std::string nearest_choice(std::string_view given, std::span<const std::string> 
 std::string unknown_name_message(std::string_view kind, std::string_view given,
                                  std::vector<std::string> choices) {
   std::ranges::sort(choices);
-  return fmt::format("unknown {} '{}'; did you mean '{}'? known: {}", kind, given,
+  return fmt::format("unknown {} '{}'; did you mean '{}'? known: {}", kind, short_line(given),
                      nearest_choice(given, choices), fmt::join(choices, ", "));
 }
 

@@ -8,11 +8,22 @@
 
 #include "core/json_text.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
+#include "core/printable.hpp"
 
 namespace meshplan {
 namespace {
 
 constexpr std::size_t kLongestQuotedValue = 80;
+
+void require_key(const std::string& key, std::string_view place) {
+  require_line(key, fmt::format("{}: a key", place), limits::kNameBytes);
+}
+
+std::size_t most_bytes(Bounds bounds) {
+  return static_cast<std::size_t>(bounds.high.value_or(static_cast<double>(limits::kLineBytes)));
+}
+
 constexpr int kDeepestNesting =
     64;  // walking a value recurses, so an input may not choose the depth
 
@@ -33,8 +44,25 @@ std::string_view explanation(const Json::exception& error, std::string_view pref
 
 }  // namespace
 
+void require_lines(const Json& value, const std::string& place) {
+  if (value.is_string())
+    require_line(value.get_ref<const std::string&>(), place, limits::kLineBytes);
+  if (value.is_object())
+    for (const auto& [key, child] : value.items()) {
+      require_key(key, place);
+      require_lines(child, fmt::format("{}.{}", place, key));
+    }
+  if (value.is_array())
+    for (std::size_t i = 0; i < value.size(); ++i)
+      require_lines(value[i], fmt::format("{}[{}]", place, i));
+}
+
+Bounds of_name() {
+  return at_most(static_cast<double>(limits::kNameBytes));
+}
+
 std::string quoted(const Json& value) {
-  std::string text = json_text(value, /*indent=*/-1);
+  std::string text = printable_line(json_text(value, /*indent=*/-1));
   if (text.size() <= kLongestQuotedValue) return text;
   std::size_t end = kLongestQuotedValue;
   while ((static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // a whole character
@@ -50,15 +78,15 @@ Json parse_json(std::string_view text, std::string_view file) {
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key &&
         !open_objects.back().insert(parsed.get<std::string>()).second)
-      throw ConfigError(
-          fmt::format("{}: the key '{}' appears twice", file, parsed.get<std::string>()));
+      throw ConfigError(fmt::format("{}: the key '{}' appears twice", file,
+                                    short_line(parsed.get<std::string>())));
     return true;
   };
   try {
     return Json::parse(text, check_event);
   } catch (const Json::parse_error& error) {
     throw ConfigError(fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, error.byte),
-                                  explanation(error, ": ")));
+                                  printable_line(explanation(error, ": "))));
   } catch (const Json::exception& error) {  // a number beyond the range of a double: "... '1e999'"
     const std::string_view why = explanation(error, "] ");
     const std::size_t quote = why.find('\'');
@@ -93,7 +121,7 @@ void JsonReader::finish() const {
   for (const auto& [key, value] : object_.items()) {
     if (std::ranges::find(known_, key) != known_.end()) continue;
     throw ConfigError(fmt::format("{}: {}: unknown key; did you mean '{}'? known here: {}", file_,
-                                  child(key), nearest_choice(key, known_),
+                                  short_line(child(key)), nearest_choice(key, known_),
                                   fmt::join(known_, ", ")));
   }
   if (!missing_.empty())
@@ -171,9 +199,14 @@ void JsonReader::convert(const Json& value, const std::string& path, double& out
 }
 
 void JsonReader::convert(const Json& value, const std::string& path, std::string& out,
-                         Bounds /*bounds*/) const {
+                         Bounds bounds) const {
   if (!value.is_string()) fail(path, value, "a string");
   out = value.get<std::string>();
+  require_line(out, fmt::format("{}: {}", file_, path), most_bytes(bounds));
+}
+
+void JsonReader::check_key(const std::string& path, const std::string& key) const {
+  require_key(key, fmt::format("{}: {}", file_, path));
 }
 
 void JsonSchemaWriter::add(std::string_view key, Json schema, std::string_view meaning) {
@@ -185,6 +218,13 @@ Json JsonSchemaWriter::with_bounds(std::string_view type, Bounds bounds) {
   Json schema{{"type", type}};
   if (bounds.low) schema["minimum"] = *bounds.low;
   if (bounds.high) schema["maximum"] = *bounds.high;
+  return schema;
+}
+
+Json JsonSchemaWriter::with_length(Bounds bounds) {
+  Json schema{{"type", "string"}};
+  // JSON Schema counts characters, which are at most as many.
+  if (bounds.high) schema["maxLength"] = most_bytes(bounds);
   return schema;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/limits.hpp"
+#include "core/line.hpp"
 
 namespace meshplan::models {
 
@@ -36,7 +37,7 @@ void HfConfig::fail_type(Keys keys, const Json& value, std::string_view expected
       used = key;
       break;
     }
-  fail(used, fmt::format("expected {}, got {}", expected, value.dump()));
+  fail(used, fmt::format("expected {}, got {}", expected, quoted(value)));
 }
 
 bool HfConfig::has(std::string_view key) const {
@@ -128,10 +129,16 @@ bool HfConfig::flag(Keys keys) {
   return value.get<bool>();
 }
 
+std::string HfConfig::line_of(std::string_view key, const Json& value) const {
+  auto text = value.get<std::string>();
+  require_line(text, fmt::format("{}: {}", file_, name_of(key)), limits::kNameBytes);
+  return text;
+}
+
 std::string HfConfig::text(Keys keys) {
   const Json& value = lookup(keys);
   if (!value.is_string()) fail_type(keys, value, "a string");
-  return value.get<std::string>();
+  return line_of(*keys.begin(), value);
 }
 
 std::vector<int> HfConfig::integers(Keys keys) {
@@ -155,7 +162,7 @@ std::vector<std::string> HfConfig::texts(Keys keys) {
   std::vector<std::string> list;
   for (const Json& item : value) {
     if (!item.is_string()) fail_type(keys, item, "a list of strings");
-    list.push_back(item.get<std::string>());
+    list.push_back(line_of(*keys.begin(), item));
   }
   return list;
 }
@@ -211,7 +218,7 @@ std::optional<std::string> HfConfig::own_text(std::string_view key) const {
   if (!has(key)) return std::nullopt;
   const Json& value = *object_->find(std::string(key));
   if (!value.is_string()) fail_type({key}, value, "a string");
-  return value.get<std::string>();
+  return line_of(key, value);
 }
 
 void HfConfig::ignore(std::string_view key, std::string_view reason) const {
@@ -246,7 +253,7 @@ void HfConfig::report_object(const Json& object, const std::string& path,
       const std::string why = fmt::format("unknown to a {}{}", model_type_,
                                           nearest.empty() ? "" : "; nearest: " + nearest);
       model.ignored.push_back({name, value.dump(), why});
-      model.assumptions.push_back(fmt::format("{} is left out: {}", name, why));
+      model.assumptions.push_back(fmt::format("{} is left out: {}", short_line(name), why));
     }
   }
 }

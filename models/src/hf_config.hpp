@@ -41,6 +41,7 @@ class HfConfig {
   bool flag_or(Keys keys, bool fallback);
   std::optional<double> optional_number(Keys keys);
   bool flag(Keys keys);
+  /// A name: one printable line.
   std::string text(Keys keys);
   std::vector<int> integers(Keys keys);
   std::vector<std::string> texts(Keys keys);
@@ -73,6 +74,7 @@ class HfConfig {
   void mark_read(std::string_view key) const { record_->read.insert(name_of(key)); }
   void report_object(const Json& object, const std::string& path, ImportedModel& model) const;
   [[noreturn]] void fail_missing(std::string_view key) const;
+  std::string line_of(std::string_view key, const Json& value) const;
   [[noreturn]] void fail_type(Keys keys, const Json& value, std::string_view expected) const;
 
   const Json* object_;

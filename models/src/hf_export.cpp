@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "core/json_text.hpp"
 #include "model_json.hpp"
 #include "models/hugging_face.hpp"
 #include "models/spec_difference.hpp"
@@ -304,7 +305,7 @@ std::vector<std::string> lost_fields(const ModelSpec& spec, const std::string& t
 std::string config_text(const Exporter& exporter, const ModelSpec& spec) {
   Json config = exporter.config(spec);
   config["model_type"] = exporter.family;
-  return config.dump(2) + "\n";
+  return json_text(config) + "\n";
 }
 
 bool can_express(const Exporter& exporter, const ModelSpec& spec) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "core/limits.hpp"
+#include "core/line.hpp"
 #include "hf_config.hpp"
 
 namespace meshplan::models {
@@ -20,8 +22,10 @@ std::string text_or_empty(const Json& object, const char* key, const std::string
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return "";
   if (!found->is_string())
-    throw ConfigError(fmt::format("{}: {}: expected a string, got {}", file, key, found->dump()));
-  return found->get<std::string>();
+    throw ConfigError(fmt::format("{}: {}: expected a string, got {}", file, key, quoted(*found)));
+  auto text = found->get<std::string>();
+  require_line(text, fmt::format("{}: {}", file, key), limits::kNameBytes);
+  return text;
 }
 
 /// The family that the file names, or that the user assumes for it.

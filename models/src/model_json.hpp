@@ -205,7 +205,7 @@ void fields(Visitor& v, ModelSpec& s) {
   int version = kModelSchemaVersion;
   v.required("schema_version", version, "version of this file format",
              between(kModelSchemaVersion, kModelSchemaVersion));
-  v.required("name", s.name, "what the model is called");
+  v.required("name", s.name, "what the model is called", of_name());
   v.required("num_layers", s.num_layers, "transformer layers", between(1, limits::kLayers));
   v.required("hidden_size", s.hidden_size, "width of the residual stream",
              between(1, limits::kWidth));

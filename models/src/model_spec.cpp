@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/embedded_file.hpp"
+#include "core/json_text.hpp"
 #include "model_json.hpp"
 
 namespace meshplan::models {
@@ -32,7 +33,7 @@ ModelSpec parse_model_spec(std::string_view text, const std::string& file,
 }
 
 std::string to_json(const ModelSpec& spec) {
-  return write_json(spec).dump(2) + "\n";
+  return json_text(write_json(spec)) + "\n";
 }
 
 std::string model_json_schema() {

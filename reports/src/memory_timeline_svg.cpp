@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/index.hpp"
+#include "core/quoting.hpp"
 #include "core/units.hpp"
-#include "markup.hpp"
 #include "planner/search/reasons.hpp"
 #include "reports/memory_timeline_report.hpp"
 #include "timeline_columns.hpp"
@@ -93,7 +93,7 @@ class Drawing {
 
   void text(double x, double y, const std::string& what, const std::string& attributes = "") {
     out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes,
-                        escaped(what));
+                        html_text(what));
   }
   void line(double x1, double y1, double x2, double y2, const std::string& attributes) {
     out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1,

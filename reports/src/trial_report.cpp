@@ -4,7 +4,9 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "core/csv.hpp"
 #include "core/json_fields.hpp"
+#include "core/quoting.hpp"
 #include "core/units.hpp"
 #include "planner/search/space.hpp"
 #include "reports/machine_drift.hpp"
@@ -208,7 +210,7 @@ std::string to_markdown(const Trial& trial) {
   }
   text += "|\n" + rule + "|\n";
   for (const auto& row : table.rows) {
-    for (const std::string& cell : row) text += fmt::format("| {} ", cell);
+    for (const std::string& cell : row) text += fmt::format("| {} ", markdown_text(cell));
     text += "|\n";
   }
   return text + "\n```text\n" + findings(trial) + "```\n";
@@ -219,12 +221,12 @@ std::string to_csv(const Trial& trial) {
       "name,model,plan,ranks,predicted_s,measured_s,p10_s,p90_s,steps,predicted_bytes,"
       "measured_bytes,first_loss,last_loss,slowdown,other_cores\n";
   for (const TrialRow& row : trial.rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{},{},{},{}\n", row.name,
-                        row.plan.model.name, describe(row.plan), row.plan.parallel.world_size(),
-                        row.predicted_s, row.measured_s, row.p10_s, row.p90_s, row.steps,
-                        row.predicted_memory_bytes, row.measured_memory_bytes, row.first_loss,
-                        row.last_loss, row.slowdown ? fmt::format("{}", *row.slowdown) : "",
-                        row.machine.other_cores);
+    text += fmt::format(
+        "{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{},{},{},{}\n", csv_cell(row.name),
+        csv_cell(row.plan.model.name), csv_cell(describe(row.plan)), row.plan.parallel.world_size(),
+        row.predicted_s, row.measured_s, row.p10_s, row.p90_s, row.steps,
+        row.predicted_memory_bytes, row.measured_memory_bytes, row.first_loss, row.last_loss,
+        row.slowdown ? fmt::format("{}", *row.slowdown) : "", row.machine.other_cores);
   return text;
 }
 

@@ -49,6 +49,9 @@ def faults(value, schema, root=None, path=""):
             found += [] if value >= rule else [f"{path}: {value!r} is below {rule}"]
         elif keyword == "maximum":
             found += [] if value <= rule else [f"{path}: {value!r} is above {rule}"]
+        elif keyword == "maxLength":
+            if isinstance(value, str) and len(value) > rule:
+                found.append(f"{path}: {len(value)} characters, more than {rule}")
         elif keyword in ("anyOf", "oneOf"):
             branches = [faults(value, branch, root, path) for branch in rule]
             fitting = sum(not branch for branch in branches)

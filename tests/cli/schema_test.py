@@ -133,7 +133,8 @@ class Schemas(unittest.TestCase):
     def test_wrong_plans_break_it(self):
         plan = self.results["feasible"]["ranked"][0]["plan"]
         for path, value in ((("parallel", "tp"), 0), (("schedule",), "1f2b"), (("parallel", "tp"), "2"),
-                            (("workload", "seq_len"), None), (("model", "num_layers"), -1), (("cluster", "name"), 3)):
+                            (("workload", "seq_len"), None), (("model", "num_layers"), -1), (("cluster", "name"), 3),
+                            (("cluster", "name"), "a" * 513)):
             wrong = copy.deepcopy(plan)
             at(wrong, path[:-1])[path[-1]] = value
             with self.subTest(path):

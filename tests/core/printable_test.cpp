@@ -16,6 +16,8 @@ TEST_CASE("Foreign text cannot move the cursor, colour or reorder a terminal", "
                   "31m") == "\\u009b31m");  // the one-character CSI
   CHECK(printable("\xe2\x80\xae"
                   "gpj.exe") == "\\u202egpj.exe");  // right to left from here
+  CHECK(printable("na\xe2\x80\x8bme\xef\xbb\xbf\xf3\xa0\x81\x81") ==
+        "na\\u200bme\\ufeff\\udb40\\udc41");  // without width
   CHECK(printable("nul\0byte"s) == "nul\\u0000byte");
   CHECK(printable("two\nlines\tand a tab") == "two\nlines\tand a tab");
   CHECK(printable_line("two\nlines") == "two\\nlines");

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fuzz/mutate.hpp"
+#include "support/hostile_strings.hpp"
 
 namespace meshplan::fuzz {
 namespace {
@@ -98,6 +99,7 @@ std::string changed_word(Random& random, std::string word) {
                                                  "*",
                                                  "!*",
                                                  "0-99999999999"};
+  if (random.one_in(8)) return random.pick(test::hostile_strings());
   if (word.empty() || random.one_in(4)) return random.pick(kStrange);
   const std::size_t at = random.below(word.size());
   switch (random.below(5)) {

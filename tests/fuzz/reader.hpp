@@ -25,12 +25,14 @@ struct Reader {
 constexpr const char* kFile = "fuzzed-input";
 
 /// Plans, models, clusters and schedules; what was measured; what other tools write; configurations
-/// of other training stacks; files that are mapped or lie in folders; the command line.
+/// of other training stacks; plans that are exported to these; files that are mapped or lie in
+/// folders; the command line.
 std::vector<Reader> all_readers();
 std::vector<Reader> text_readers();
 std::vector<Reader> measured_readers();
 std::vector<Reader> import_readers();
 std::vector<Reader> format_readers();
+std::vector<Reader> export_readers();
 std::vector<Reader> file_readers();
 std::vector<Reader> command_readers();
 

@@ -45,9 +45,12 @@ Verdict judged(bool names_file, Work work) {
     work();
     return {.accepted = true, .fault = {}};
   } catch (const ConfigError& error) {
-    const bool named = !names_file || std::strstr(error.what(), kFile) != nullptr;
-    return {.accepted = false,
-            .fault = named ? "" : fmt::format("a refusal without its file: {}", error.what())};
+    if (!names_file) return {};
+    if (std::strstr(error.what(), kFile) == nullptr)
+      return {.fault = fmt::format("a refusal without its file: {}", error.what())};
+    if (std::strchr(error.what(), '\n') != nullptr)  // that a string of the file began
+      return {.fault = fmt::format("a refusal of several lines: {}", error.what())};
+    return {};
   } catch (const InfeasibleError&) {
     return {};
   } catch (const IoError&) {

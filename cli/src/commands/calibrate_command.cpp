@@ -6,6 +6,8 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/line.hpp"
 #include "options/inputs.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
@@ -160,6 +162,7 @@ int calibrate(CalibrateOptions& options, const Command& command) {
   load_model(*options.model,
              options.reading);  // a wrong name or type fails here, not in every rank
   precisions(options);
+  if (options.name) require_line(*options.name, "--name", limits::kNameBytes);
   const CalibrationJobs measured = run_calibration_jobs(
       options.ranks, options.hosts, [&](const std::string& samples_file, bool operators) {
         options.samples_out = samples_file;

@@ -4,6 +4,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "options/foreign.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
@@ -48,10 +49,10 @@ program::Certificate certificate_of(const std::string& file, const program::Plan
   program::Certificate certificate = program::parse_certificate(read_file(file), file);
   const std::string hash = program::plan_hash(plan);
   if (certificate.plan_hash != hash)
-    throw ConfigError(
-        fmt::format("{}: plan_hash: \"{}\" is another plan's; that of {} is \"{}\": meshplan "
-                    "certify {} --out {}",
-                    file, certificate.plan_hash, plan_file, hash, plan_file, file));
+    throw ConfigError(fmt::format(
+        "{}: plan_hash: \"{}\" is another plan's; that of {} is \"{}\": meshplan "
+        "certify {} --out {}",
+        file, certificate.plan_hash, plan_file, hash, shell_quoted(plan_file), shell_quoted(file)));
   if (!certificate.agrees())
     throw ConfigError(fmt::format("{}: verdict: the plan's layout changes the numbers", file));
   return certificate;

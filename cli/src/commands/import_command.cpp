@@ -3,6 +3,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "options/foreign.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
@@ -50,8 +51,8 @@ int run(const ImportOptions& options) {
   output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
   if (options.json) return kDone;
   if (options.out)
-    output("\nnext\n  meshplan simulate {} --software {}{}\n", *options.out, input.software,
-           options.cluster ? "" : " --cluster dgx-h100");
+    output("\nnext\n  meshplan simulate {} --software {}{}\n", shell_quoted(*options.out),
+           input.software, options.cluster ? "" : " --cluster dgx-h100");
   else
     output("\nnext\n  repeat with --out plan.json to keep the plan\n");
   return kDone;

@@ -3,6 +3,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "options/plan_input.hpp"
 #include "options/training_run_options.hpp"
 #include "output/output.hpp"
@@ -38,7 +39,7 @@ std::string export_line(const std::string& file, const std::string& software) {
   const std::string name = sim::parse_software(software).name;
   for (const planner::Format& format : planner::formats())
     if (format.write != nullptr && format.software == name)
-      return fmt::format("  meshplan export {} --to {}\n", file, format.name);
+      return fmt::format("  meshplan export {} --to {}\n", shell_quoted(file), format.name);
   return "";
 }
 
@@ -46,10 +47,10 @@ std::string export_line(const std::string& file, const std::string& software) {
 std::string next_steps(const std::optional<std::string>& file, const std::string& software) {
   if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
   if (software != sim::kOwnSoftware)
-    return fmt::format("\nnext\n  meshplan simulate {0} --software {1}\n{2}", *file, software,
-                       export_line(*file, software));
+    return fmt::format("\nnext\n  meshplan simulate {0} --software {1}\n{2}", shell_quoted(*file),
+                       software, export_line(*file, software));
   return fmt::format("\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n",
-                     *file);
+                     shell_quoted(*file));
 }
 
 /// What is said of #1 beside the search: other plans, each played beside it.

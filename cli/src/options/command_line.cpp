@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 
@@ -69,6 +70,27 @@ std::string with_nearest_name(const CLI::App& app, const CLI::ParseError& error,
                          command == &app ? "command" : "option", name, nearest_choice(name, known));
   }
   return message;
+}
+
+/// A word names files, hosts and settings, which messages, logs and scripts name again on lines of
+/// theirs; JSON and values of variables may have several lines.
+/// @throws ConfigError for a line break elsewhere
+void require_lines(int argc, char** argv) {
+  bool is_variable = false;  // behind --env
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool joined = word.starts_with("--") && word.find('=') != std::string_view::npos;
+    const std::string_view value = joined ? word.substr(word.find('=') + 1) : word;
+    const std::size_t begin = value.find_first_not_of(" \t\r\n");
+    const bool is_json = begin != std::string_view::npos && value[begin] == '{';
+    const bool free = is_json || is_variable || word.starts_with("--env=");
+    is_variable = word == "--env";
+    if (!free && word.find('\n') != std::string_view::npos)
+      throw ConfigError(fmt::format(
+          "argument {}: '{}': holds a line break; expected one line (a file of such a name must be "
+          "renamed)",
+          i, short_line(word)));
+  }
 }
 
 }  // namespace
@@ -408,6 +430,7 @@ void CommandLine::call(const std::vector<std::string>& words) {
 }
 
 int CommandLine::run(int argc, char** argv) {
+  require_lines(argc, argv);
   try {
     app_->parse(argc, argv);
   } catch (const CLI::RuntimeError& result) {

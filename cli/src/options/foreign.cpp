@@ -39,7 +39,8 @@ std::map<std::string, std::string> siblings_of(const std::string& file) {
     const std::string extension = entry.path().extension().string();
     const bool may_be_named = extension == ".sh" || extension == ".env" || extension == ".bash" ||
                               extension == ".csv" || extension == ".json";
-    if (may_be_named && entry.is_regular_file(ignored) &&
+    const bool one_line = entry.path().native().find('\n') == std::string::npos;
+    if (may_be_named && one_line && entry.is_regular_file(ignored) &&
         entry.file_size(ignored) <= kMostSiblingBytes)
       paths.push_back(entry.path());
   }

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/printable.hpp"
+
 namespace meshplan::cli {
 namespace {
 
@@ -30,7 +32,7 @@ struct Progress::Line {
 };
 
 Progress::Progress(std::string what, const Terminal& terminal)
-    : line_(new Line{.what = std::move(what), .terminal = terminal}) {}
+    : line_(new Line{.what = printable_line(what), .terminal = terminal}) {}
 
 Progress::~Progress() {
   if (line_->drawn && line_->terminal.redraws_stderr) std::fputs(kClearLine, stderr);
@@ -70,7 +72,7 @@ struct ElapsedTime::Watch {
 };
 
 ElapsedTime::ElapsedTime(std::string what, const Terminal& terminal)
-    : watch_(std::make_unique<Watch>(std::move(what), terminal)) {}
+    : watch_(std::make_unique<Watch>(printable_line(what), terminal)) {}
 
 ElapsedTime::~ElapsedTime() {
   {

@@ -117,7 +117,8 @@ std::string near_names(const std::string& path) {
   std::error_code ignored;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.is_regular_file(ignored) && entry.path().extension() == ".json")
+    if (entry.is_regular_file(ignored) && entry.path().extension() == ".json" &&
+        entry.path().native().find('\n') == std::string::npos)  // a message is one line
       names.push_back(entry.path().filename().string());
   std::vector<std::string> nearest;
   while (!names.empty() && nearest.size() < kMostNearNames) {

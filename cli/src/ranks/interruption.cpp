@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <string_view>
 
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "runtime/weights/checkpoint.hpp"
 
 namespace meshplan::cli {

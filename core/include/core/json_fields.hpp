@@ -33,7 +33,8 @@ struct RawJson {
   std::string schema = {};  // where its schema stands: "#/$defs/plan"; empty = any value
 };
 
-/// Bounds of a number, both inclusive; absent = unbounded.
+/// Bounds of a number, both inclusive; absent = unbounded. Of a string `high` is the most bytes;
+/// absent = limits::kLineBytes.
 struct Bounds {
   std::optional<double> low;
   std::optional<double> high;
@@ -44,6 +45,11 @@ inline Bounds at_least(double low) {
 inline Bounds between(double low, double high) {
   return {low, high};
 }
+inline Bounds at_most(double high) {
+  return {std::nullopt, high};
+}
+/// Of a string that names something: it is at most limits::kNameBytes long.
+Bounds of_name();
 
 class JsonReader;
 class JsonWriter;
@@ -56,6 +62,10 @@ concept DescribedStruct = requires(JsonReader& reader, T& value) {
 
 /// A value as messages quote it: cut where it is long.
 std::string quoted(const Json& value);
+
+/// Each string and key inside `value` is one printable line, as a reader would have it.
+/// @param place  of `value`: "FILE: PATH" @throws ConfigError
+void require_lines(const Json& value, const std::string& place);
 
 /// @throws ConfigError naming the file, line and column of a syntax error
 Json parse_json(std::string_view text, std::string_view file);
@@ -96,6 +106,7 @@ class JsonReader {
   [[noreturn]] void fail_name(const std::string& path, const Json& value,
                               const std::vector<std::string>& names) const;
   void check_bounds(const std::string& path, const Json& value, Bounds bounds) const;
+  void check_key(const std::string& path, const std::string& key) const;
 
   void convert(const Json& value, const std::string& path, bool& out, Bounds bounds) const;
   void convert(const Json& value, const std::string& path, int& out, Bounds bounds) const;
@@ -149,7 +160,10 @@ class JsonReader {
                Bounds bounds) const {
     if (!value.is_object()) fail(path, value, "an object");
     out.clear();
-    for (const auto& [key, item] : value.items()) convert(item, below(path, key), out[key], bounds);
+    for (const auto& [key, item] : value.items()) {
+      check_key(path, key);
+      convert(item, below(path, key), out[key], bounds);
+    }
   }
 
   template <DescribedStruct T>
@@ -257,7 +271,7 @@ class JsonSchemaWriter {
     } else if constexpr (std::floating_point<T>) {
       return with_bounds("number", bounds);
     } else {
-      return Json{{"type", "string"}};
+      return with_length(bounds);
     }
   }
   template <class T>
@@ -279,6 +293,7 @@ class JsonSchemaWriter {
  private:
   void add(std::string_view key, Json schema, std::string_view meaning);
   static Json with_bounds(std::string_view type, Bounds bounds);
+  static Json with_length(Bounds bounds);
 
   Json properties_ = Json::object();
   std::vector<std::string> required_;

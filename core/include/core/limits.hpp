@@ -34,6 +34,11 @@ constexpr double kBytes = 1e18;
 constexpr double kRate = 1e9;        // GB/s, TFLOP/s, Gb/s
 constexpr double kMagnitude = 1e30;  // any number in a file: 0, or 1e-30 to 1e30
 
+// Limits of text: bytes of one line (core/line.hpp).
+constexpr std::int64_t kNameBytes = 512;          // a model's, cluster's, device's or level's name
+constexpr std::int64_t kLineBytes = 4096;         // any other string of a file; a path
+constexpr std::int64_t kScheduleBytes = 1 << 25;  // a stage's tasks
+
 // Limits of the optimizer's settings, which kernels read in fp32.
 constexpr double kLeastRate = 1e-30;       // what must not be 0: far below it, fp32 has only 0
 constexpr double kBelowOne = 0.999999940;  // of a decay: the largest fp32 below 1; 1 divides by 0

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <vector>
 
+#include "core/quoting.hpp"
 #include "formats/nodes.hpp"
 #include "planner/search/reasons.hpp"
 #include "program/plan/plan_names.hpp"
@@ -63,7 +64,7 @@ std::string certificate_text(const program::Certificate& certificate) {
       certificate.twins.size(), certificate.twins.size() == 1 ? "y" : "ies", figures, 100 * share,
       "the stack that these files are for");
   if (!certificate.uncovered.empty())
-    text += fmt::format(", nor of {}", fmt::join(certificate.uncovered, ", "));
+    text += ", nor of " + markdown_text(fmt::format("{}", fmt::join(certificate.uncovered, ", ")));
   return text + ".\n";
 }
 
@@ -81,14 +82,15 @@ std::string readme_of(const Format& format, const ExportRequest& request,
                       std::string_view starting) {
   const program::Plan& plan = request.plan;
   std::string text = fmt::format("# {}\n\nWritten by `meshplan export` for {}.\n\n",
-                                 title_of(request), format.what);
+                                 markdown_text(title_of(request)), format.what);
   text += "| plan | |\n| --- | --- |\n";
   for (const PlanRow& row : rows_of(plan))
-    text += fmt::format("| {} | {} |\n", row.what, row.value);
+    text += fmt::format("| {} | {} |\n", row.what, markdown_text(row.value));
   text += "\n## Prediction\n\n" + prediction_text(plan);
   if (!request.reasons.empty()) {
     text += "\n## Why this plan\n\n";
-    for (const std::string& reason : request.reasons) text += fmt::format("- {}\n", reason);
+    for (const std::string& reason : request.reasons)
+      text += fmt::format("- {}\n", markdown_text(reason));
   }
   if (request.certificate) text += certificate_text(*request.certificate);
   text += "\n" + std::string(starting);

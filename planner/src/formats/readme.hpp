@@ -8,7 +8,8 @@
 
 namespace meshplan::planner {
 
-/// "llama3-70b: tp8 sp pp4 dp4 on 16 nodes of 8 H100-SXM5-80GB".
+/// "llama3-70b: tp8 sp pp4 dp4 on 16 nodes of 8 H100-SXM5-80GB". Holds names: goes through
+/// core/quoting.hpp.
 std::string title_of(const ExportRequest& request);
 
 /// Why this plan, what was predicted, and what of it the target leaves to others.

@@ -11,7 +11,9 @@
 
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 #include "core/units.hpp"
 
 namespace meshplan::planner {
@@ -172,7 +174,7 @@ class KinetoReader {
   }
 
   void add_kernel(const TraceEvent& event, const Json& args) {
-    KinetoKernel kernel{.name = text_at(event.json, "name"), .scopes = {}};
+    KinetoKernel kernel{.name = printable_line(text_at(event.json, "name")), .scopes = {}};
     kernel.kind = kind_of_kernel(kernel.name);
     kernel.start_s = kernel.launched_s = start_of(event);
     kernel.end_s = kernel.start_s + seconds_at(event, "dur");
@@ -220,8 +222,8 @@ class KinetoReader {
     if (name.starts_with(kStep)) {
       const auto number = parse_number(std::string_view(name).substr(kStep.size()), 0, 1e15);
       if (!number)
-        throw ConfigError(
-            fmt::format("{}: name: '{}', expected ProfilerStep# and a number", event.place, name));
+        throw ConfigError(fmt::format("{}: name: '{}', expected ProfilerStep# and a number",
+                                      event.place, short_line(name)));
       trace_.steps.push_back({static_cast<std::int64_t>(*number), start, end});
       return;
     }

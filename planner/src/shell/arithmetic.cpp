@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "shell/value.hpp"
 
 namespace meshplan::planner::shell {
@@ -85,7 +86,7 @@ class ArithmeticParser {
 
  private:
   [[noreturn]] void fail() const {
-    throw ConfigError(fmt::format("'{}' is no arithmetic that is read here", text_));
+    throw ConfigError(fmt::format("'{}' is no arithmetic that is read here", short_line(text_)));
   }
   void skip_blanks() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "shell/arithmetic.hpp"
 #include "shell/reader.hpp"
 
@@ -139,7 +140,8 @@ Status ScriptReader::simple_command() {
       if (words.empty() && text == "[") return --at_, bracket_test("]");
       if (words.empty() && is_operator("(")) {
         ++at_;
-        if (!is_operator(")")) throw ConfigError(fmt::format("'{}(' without ')'", text));
+        if (!is_operator(")"))
+          throw ConfigError(fmt::format("'{}(' without ')'", short_line(text)));
         ++at_;
         return function_definition(text);
       }
@@ -160,7 +162,7 @@ Status ScriptReader::simple_command() {
     if (words.empty() && assignments.empty() && token().kind == Token::Kind::Operator &&
         !is_operator("\n") && !is_operator(";") && !is_operator("&") && !is_operator("|") &&
         !is_operator("&&") && !is_operator("||") && !is_operator(")") && !is_operator(";;"))
-      throw ConfigError(fmt::format("unexpected '{}'", token().text));
+      throw ConfigError(fmt::format("unexpected '{}'", short_line(token().text)));
     return Status::True;
   }
   if (mode_ != Mode::Run) {

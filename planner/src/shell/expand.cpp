@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 #include "shell/arithmetic.hpp"
 #include "shell/tokens.hpp"
 
@@ -14,8 +15,8 @@ namespace {
 constexpr int kMostItems = 1 << 16;
 constexpr std::string_view kSplits = " \t\n";
 
-Value unknown_value(std::string_view written, std::string why) {
-  return {std::string(written), {std::move(why)}};
+Value unknown_value(std::string_view written, std::string_view why) {
+  return {std::string(written), {printable_line(why)}};
 }
 
 /// "$1", "$@", "$?": one character behind the dollar.
@@ -185,8 +186,7 @@ void Expander::items(const Variable& variable, bool joined, Sink& sink, bool quo
   }
 }
 
-void Expander::parameter(std::string_view name, std::string_view written, Sink& sink,
-                         bool quoted) {
+void Expander::parameter(std::string_view name, std::string_view written, Sink& sink, bool quoted) {
   const Variable* variable = find(name);
   if (variable != nullptr) {
     if (!variable->items.empty())

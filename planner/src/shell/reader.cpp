@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "shell/arithmetic.hpp"
 
 namespace meshplan::planner::shell {
@@ -58,7 +59,7 @@ void ScriptReader::file(const std::string& name, const std::string& text) {
     while (token().kind != Token::Kind::End) {
       list();
       if (token().kind != Token::Kind::End)
-        throw ConfigError(fmt::format("'{}' without its beginning", token().text));
+        throw ConfigError(fmt::format("'{}' without its beginning", short_line(token().text)));
     }
   } catch (const ConfigError& error) {
     const std::string message = error.what();
@@ -74,7 +75,7 @@ void ScriptReader::file(const std::string& name, const std::string& text) {
 void ScriptReader::expect_word(std::string_view text) {
   if (!is_word(text))
     throw ConfigError(fmt::format("expected '{}', got '{}'", text,
-                                  token().text == "\n" ? "end of line" : token().text));
+                                  token().text == "\n" ? "end of line" : short_line(token().text)));
   ++at_;
 }
 
@@ -245,7 +246,8 @@ void ScriptReader::case_branch(const Value& value, bool& taken) {
     ++at_;
     if (is_operator("|")) ++at_;
   }
-  if (!is_operator(")")) throw ConfigError(fmt::format("expected ')', got '{}'", token().text));
+  if (!is_operator(")"))
+    throw ConfigError(fmt::format("expected ')', got '{}'", short_line(token().text)));
   ++at_;
   const bool effects = list_in(matches ? Mode::Run : Mode::Skip);
   taken = taken || matches;

@@ -128,8 +128,8 @@ void fields(Visitor& v, Quietness& q) {
 template <class Visitor>
 void fields(Visitor& v, CalibrationSamples& s) {
   v.required("schema_version", s.schema_version, "version of this format", between(1, 1));
-  v.required("hostname", s.hostname, "of rank 0's machine");
-  v.optional("processor", s.processor, "its model");
+  v.required("hostname", s.hostname, "of rank 0's machine", of_name());
+  v.optional("processor", s.processor, "its model", of_name());
   v.required("ranks", s.ranks, "of the job", between(1, limits::kRanks));
   v.required("cores", s.cores, "that the ranks of the busiest host may run on",
              between(1, limits::kRanks));

@@ -112,7 +112,7 @@ void fields(Visitor& v, PlanFile& f) {
   v.required("schema_version", f.schema_version, "version of this format", between(1, 1));
   v.required("model", f.model, "the resolved model (see the model schema)");
   v.optional("model_hash", f.model_hash, "of the resolved model");
-  v.optional("cluster_name", f.cluster_name, "cluster the plan was made for");
+  v.optional("cluster_name", f.cluster_name, "cluster the plan was made for", of_name());
   v.optional("cluster_hash", f.cluster_hash, "of the resolved cluster");
   v.optional("cluster", f.cluster, "the resolved cluster (see the cluster schema)");
   v.required("workload", f.plan.workload, "what a step trains");
@@ -127,7 +127,8 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
   v.optional("schedule", f.plan.schedule, "pipeline schedule");
   v.optional("custom_schedule", f.plan.custom_schedule,
-             "schedule custom: the tasks of each stage, such as \"0F0,0F1,0B0,0B1\"");
+             "schedule custom: the tasks of each stage, such as \"0F0,0F1,0B0,0B1\"",
+             at_most(static_cast<double>(limits::kScheduleBytes)));
   v.optional("micro_batch_size", f.plan.micro_batch_size, "sequences of a micro-batch",
              between(1, limits::kTokens));
   v.optional("recompute", f.plan.recompute, "activation recomputation");

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/json_text.hpp"
 #include "plan_file/plan_fields.hpp"
 #include "program/checks/check.hpp"
 
@@ -52,6 +53,7 @@ Plan from_file(PlanFile parsed, const std::string& file) {
   plan.model_hash = hash_of(models::to_json(plan.model));
   check_hash(file, "model", parsed.model_hash, plan.model_hash);
   plan.cluster_name = std::move(parsed.cluster_name);
+  require_lines(parsed.cluster.value, file + ": cluster");
   plan.cluster_json = canonical(parsed.cluster.value);
   plan.cluster_hash = hash_of(plan.cluster_json);
   check_hash(file, "cluster", parsed.cluster_hash, plan.cluster_hash);
@@ -71,7 +73,7 @@ Plan parse_plan(std::string_view text, const std::string& file) {
 }
 
 std::string to_json(const Plan& plan) {
-  return write_json(to_file(plan)).dump(2) + "\n";
+  return json_text(write_json(to_file(plan))) + "\n";
 }
 
 std::string plan_schema() {

@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "core/line.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -82,8 +83,8 @@ class Reader {
 
  private:
   [[noreturn]] void fail(std::string_view cell, std::string_view rule) const {
-    throw ConfigError(
-        fmt::format("{}: line {}, cell {}: '{}' {}", file_, line_, column_, cell, rule));
+    throw ConfigError(fmt::format("{}: line {}, cell {}: '{}' {}", file_, line_, column_,
+                                  short_line(cell), rule));
   }
 
   int number(std::string_view digits, std::string_view cell) const {

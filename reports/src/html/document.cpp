@@ -2,8 +2,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/quoting.hpp"
 #include "html/template.hpp"
-#include "markup.hpp"
 #include "reports/html/page.hpp"
 
 namespace meshplan::reports {
@@ -40,7 +40,7 @@ std::string filled(std::string_view page, std::string_view json, std::string_vie
   document.reserve(document.size() + data.size());
   // Markers stand in this order, and what is pasted comes behind those still to be found.
   replace_marker(document, "<!--DATA-->", data);
-  replace_marker(document, "<!--TEXT-->", escaped(text));
+  replace_marker(document, "<!--TEXT-->", html_text(text));
   return document;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 #include "html/packed_bars.hpp"
 #include "planner/search/reasons.hpp"
 
@@ -251,7 +252,8 @@ void fields(Visitor& v, BarRow& r) {
   v.required("bars", r.bars, "packed", at_least(0));
   v.required("packed", r.packed,
              "base64 of LEB128 numbers, five a bar: index of the operation; micro-batch, layer and "
-             "start in ns, each zigzag against the bar before; duration in ns");
+             "start in ns, each zigzag against the bar before; duration in ns",
+             at_most(limits::kBytes));
 }
 
 template <class Visitor>

@@ -1,20 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/csv.hpp"
 #include "reports/scaling/scaling_report.hpp"
 
 namespace meshplan::reports {
 namespace {
 
 using planner::ScalingPoint;
-
-/// RFC 4180.
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
 
 template <class T>
 std::string number(const std::optional<T>& value) {

@@ -10,7 +10,9 @@
 
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 #include "data/byte_pair_encoding.hpp"
 #include "data/unicode_text.hpp"
 
@@ -191,7 +193,7 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& path, const std::string& what) const {
     throw ConfigError(path.empty() ? fmt::format("{}: {}", file_, what)
-                                   : fmt::format("{}: {}: {}", file_, path, what));
+                                   : fmt::format("{}: {}: {}", file_, printable_line(path), what));
   }
 
   const Json& root() const { return root_; }
@@ -490,7 +492,8 @@ class Tokenizer::Implementation {
     if (!unknown.empty()) {
       unknown_ = id_of(unknown);
       if (!unknown_)
-        reader.fail("model.unk_token", fmt::format("'{}' is not in the vocabulary", unknown));
+        reader.fail("model.unk_token",
+                    fmt::format("'{}' is not in the vocabulary", short_line(unknown)));
     }
     read_merges(reader, *model);
   }
@@ -521,9 +524,10 @@ class Tokenizer::Implementation {
       const auto b = id_of(right);
       const auto merged = id_of(left + right);
       if (!a || !b || !merged)
-        reader.fail(path, fmt::format("'{}' is not in the vocabulary", !a   ? left
-                                                                       : !b ? right
-                                                                            : left + right));
+        reader.fail(path,
+                    fmt::format("'{}' is not in the vocabulary", short_line(!a   ? left
+                                                                            : !b ? right
+                                                                                 : left + right)));
       merges_.add(*a, *b, *merged);
     }
   }
@@ -548,8 +552,9 @@ class Tokenizer::Implementation {
       else if (const auto* prepend = std::get_if<Prepend>(&step))
         normal.insert(0, prepend->text);
       else if (const auto* replace = std::get_if<Replace>(&step)) {
-        require_bounded(size_of_replaced(normal, replace->from, replace->to), text.size(),
-                        fmt::format("{}: replacing '{}'", replace->where, replace->from));
+        require_bounded(
+            size_of_replaced(normal, replace->from, replace->to), text.size(),
+            fmt::format("{}: replacing '{}'", replace->where, short_line(replace->from)));
         replace_all(normal, replace->from, replace->to);
       }
       require_bounded(normal.size(), text.size(), file_ + ": normalizer");
@@ -600,7 +605,7 @@ class Tokenizer::Implementation {
         if (!unknown_)
           throw ConfigError(fmt::format(
               "{}: model.vocab: has no token for '{}', no byte_fallback and no unk_token", file_,
-              character));
+              short_line(character)));
         if (!(after_unknown && fuse_unknown_)) symbols.push_back(*unknown_);
         after_unknown = true;
       } else {

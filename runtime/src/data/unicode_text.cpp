@@ -7,6 +7,7 @@
 #include <unicode/utf8.h>
 
 #include "core/error.hpp"
+#include "core/printable.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -98,7 +99,7 @@ class UnicodeRegex::Implementation {
       throw ConfigError(
           fmt::format("{}: the regular expression '{}' is not understood near its "
                       "character {}: {}",
-                      where, pattern, place.offset, u_errorName(status)));
+                      where, printable_line(pattern), place.offset, u_errorName(status)));
   }
 
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const {
@@ -126,7 +127,8 @@ class UnicodeRegex::Implementation {
       throw ConfigError(fmt::format(
           "{}: the regular expression '{}' takes too {} on a text of {} bytes; expected one that "
           "does not try the same characters in many ways",
-          where_, text_, status == U_REGEX_TIME_OUT ? "long" : "much memory", text.size()));
+          where_, printable_line(text_), status == U_REGEX_TIME_OUT ? "long" : "much memory",
+          text.size()));
     return found;
   }
 

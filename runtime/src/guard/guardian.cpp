@@ -475,7 +475,7 @@ void serve_as_guardian(GuardianConfig config) {
     Guardian(std::move(config)).run();
   } catch (const std::exception& error) {
     write_whole(STDERR_FILENO,
-                printable(fmt::format("meshplan: the guardian failed: {}\n", error.what())));
+                fmt::format("meshplan: the guardian failed: {}\n", printable_line(error.what())));
   }
   ::_exit(0);
 }

@@ -17,6 +17,7 @@
 #include "comm/tcp_mesh.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "core/printable.hpp"
 #include "core/words.hpp"
 #include "job/rank_card.hpp"
 #include "meet/handshake.hpp"
@@ -153,7 +154,7 @@ class Links {
 
 TcpSession::TcpSession(const Rendezvous& place, Seconds timeout) {
   if (const std::optional<std::string> warning = admission_warning(place))
-    fmt::print(stderr, "meshplan: warning: {}\n", *warning);
+    fmt::print(stderr, "meshplan: warning: {}\n", printable_line(*warning));
   Links links(place, Deadline(timeout));
   links.meet(place);
   layout_ = layout_of(place.rank, links.cards());

@@ -7,7 +7,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "models/spec_difference.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"

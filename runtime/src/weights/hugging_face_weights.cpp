@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/json_fields.hpp"
+#include "core/line.hpp"
 #include "core/paths.hpp"
 #include "models/spec_difference.hpp"
 #include "runtime/weights/checkpoint.hpp"
@@ -54,7 +55,7 @@ std::vector<std::string> weight_files(const std::string& folder) {
     if (name.empty() || fs::path(name) != fs::path(name).filename())
       throw ConfigError(
           fmt::format("{}: weight_map.{}: expected the name of a file beside it, got {}",
-                      index_path, tensor, file.dump()));
+                      index_path, short_line(tensor), quoted(file)));
     names.insert(name);
   }
   return {names.begin(), names.end()};

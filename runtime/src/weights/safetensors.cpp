@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
+#include "core/line.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -93,8 +95,10 @@ class HeaderParser {
 
   std::map<std::string, SafeTensor> tensors() {
     std::map<std::string, SafeTensor> tensors;
-    for (const auto& [name, entry] : json_.items())
+    for (const auto& [name, entry] : json_.items()) {
+      require_line(name, fmt::format("{}: the name of a tensor", path_), limits::kNameBytes);
       if (name != "__metadata__") tensors[name] = tensor(name, entry);
+    }
     check_cover();
     return tensors;
   }
@@ -113,7 +117,7 @@ class HeaderParser {
   std::int64_t natural(const Json& value, const std::string& where) const {
     if (!value.is_number_unsigned() ||
         value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
-      fail(fmt::format("{}: expected a whole number of at least 0, got {}", where, value.dump()));
+      fail(fmt::format("{}: expected a whole number of at least 0, got {}", where, quoted(value)));
     return value.get<std::int64_t>();
   }
 
@@ -128,7 +132,7 @@ class HeaderParser {
     SafeTensor tensor;
     const Json& dtype = entry["dtype"];
     const NamedDType* known = dtype.is_string() ? find_dtype(dtype.get<std::string>()) : nullptr;
-    if (known == nullptr) fail(fmt::format("{}: dtype: unknown dtype {}", name, dtype.dump()));
+    if (known == nullptr) fail(fmt::format("{}: dtype: unknown dtype {}", name, quoted(dtype)));
     tensor.dtype_name = dtype.get<std::string>();
     std::int64_t bytes = known->bits / 8;
     if (!entry["shape"].is_array()) fail(fmt::format("{}: shape: expected a list", name));
@@ -145,7 +149,7 @@ class HeaderParser {
   std::span<const std::byte> range(const std::string& name, const Json& offsets, std::int64_t bytes,
                                    const Json& entry) {
     if (!offsets.is_array() || offsets.size() != 2)
-      fail(fmt::format("{}: data_offsets: expected [begin, end], got {}", name, offsets.dump()));
+      fail(fmt::format("{}: data_offsets: expected [begin, end], got {}", name, quoted(offsets)));
     const std::int64_t begin = natural(offsets[0], name + ": data_offsets");
     const std::int64_t end = natural(offsets[1], name + ": data_offsets");
     if (end < begin || end - begin != bytes)

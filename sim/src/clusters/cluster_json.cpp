@@ -77,7 +77,7 @@ void fields(Visitor& v, Efficiency& e) {
 
 template <class Visitor>
 void fields(Visitor& v, Device& d) {
-  v.required("name", d.name, "as on the data sheet");
+  v.required("name", d.name, "as on the data sheet", of_name());
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
   v.optional("architecture", d.architecture, "generation of a GPU");
   v.optional("operators", d.operators,
@@ -102,7 +102,7 @@ void fields(Visitor& v, Device& d) {
 
 template <class Visitor>
 void fields(Visitor& v, FabricLevel& l) {
-  v.required("name", l.name, "e.g. nvlink, infiniband");
+  v.required("name", l.name, "e.g. nvlink, infiniband", of_name());
   v.optional("ranks_per_group", l.ranks_per_group,
              "ranks inside one group of this level; 0 on the last level = all",
              between(0, limits::kRanks));
@@ -128,7 +128,7 @@ void fields(Visitor& v, OtherNodes& n) {
 
 template <class Visitor>
 void fields(Visitor& v, Protocol& p) {
-  v.optional("name", p.name, "e.g. ll, simple");
+  v.optional("name", p.name, "e.g. ll, simple", of_name());
   v.optional("base_us", p.base_us, "of a whole collective", between(0, limits::kSeconds));
   v.optional("latency_factor", p.latency_factor, "times the level's latency, per hop",
              between(0, kLargestFactor));
@@ -202,7 +202,7 @@ void fields(Visitor& v, Noise& n) {
 template <class Visitor>
 void fields(Visitor& v, Cluster& c) {
   v.required("schema_version", c.schema_version, "1", between(1, 1));
-  v.required("name", c.name, "what it is called");
+  v.required("name", c.name, "what it is called", of_name());
   v.required("num_nodes", c.num_nodes, "hosts", between(1, limits::kRanks));
   v.required("devices_per_node", c.devices_per_node, "ranks of a host", between(1, limits::kRanks));
   v.optional("cores_per_host", c.cores_per_host, "shared by the ranks of a cpu host",

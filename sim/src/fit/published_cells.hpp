@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "models/model_spec.hpp"
 
@@ -25,7 +26,9 @@ class PublishedCells {
   const std::string& text(const std::string& column) const {
     static const std::string kEmpty;
     const std::size_t index = columns_.at(column);
-    return index < cells_.size() ? cells_[index] : kEmpty;
+    if (index >= cells_.size()) return kEmpty;
+    require_line(cells_[index], column, limits::kLineBytes);
+    return cells_[index];
   }
 
   /// Of a column that a table may lack.

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "fit/published_cells.hpp"
 #include "program/plan/pipeline_layout.hpp"
@@ -459,8 +460,8 @@ Columns columns_of(const std::vector<std::vector<std::string>>& cells, const std
   Columns columns;
   for (std::size_t i = 0; i < cells.front().size(); ++i)
     if (!columns.emplace(cells.front()[i], i).second)
-      throw ConfigError(
-          fmt::format("{}: line 1: the column '{}' appears twice", file, cells.front()[i]));
+      throw ConfigError(fmt::format("{}: line 1: the column '{}' appears twice", file,
+                                    short_line(cells.front()[i])));
   for (const std::string& column : needed)
     if (!columns.contains(column))
       throw ConfigError(fmt::format("{}: line 1: column '{}' is missing", file, column));
@@ -482,8 +483,14 @@ std::vector<PublishedRow> parse_published_table(std::string_view text, const std
   const auto cells = parse_csv(text, file);
   const Columns columns = columns_of(cells, file, kColumns);
   std::vector<PublishedRow> rows;
-  for (std::size_t i = 1; i < cells.size(); ++i)
-    rows.push_back(row_of(cells_of(columns, cells, i, file)));
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    const PublishedCells row = cells_of(columns, cells, i, file);
+    try {
+      rows.push_back(row_of(row));
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: row {}: {}", file, i + 1, error.what()));
+    }
+  }
   return rows;
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
                     .evaluation_loss = 2.5,
                     .timing = timing(1),
                     .experts = experts(2),
-                    .warnings = {"a \"word\"\nof warning"}};
+                    .warnings = {"a \"word\" \\of warning"}};
   const std::string line = to_json_line(report);
   CHECK(line.find('\n') == std::string::npos);
   CHECK(program::parse_step_report(line, "log") == report);
@@ -64,6 +64,9 @@ TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
   report.timing.reset();
   report.experts.reset();
   CHECK(program::parse_step_report(to_json_line(report), "log") == report);
+  report.warnings = {"two\nlines"};  // a warning is a line of its own on the terminal
+  CHECK_THROWS_WITH(program::parse_step_report(to_json_line(report), "log"),
+                    Catch::Contains("log: warnings[0]: expected one printable line"));
   CHECK_THROWS_WITH(program::parse_step_report(R"({"kind": "run"})", "log"),
                     Catch::Contains("kind"));
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "formats/nodes.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"

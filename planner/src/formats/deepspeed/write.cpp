@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "formats/deepspeed/deepspeed.hpp"
 #include "formats/text/launch_text.hpp"
 #include "program/plan/plan_names.hpp"

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "formats/nodes.hpp"
 #include "formats/readme.hpp"
 
@@ -72,8 +73,9 @@ export MASTER_ADDR MASTER_PORT
 # srun, such as --container-image of enroot, belong into SRUN_ARGS.
 srun ${{SRUN_ARGS:-}} bash -c 'NODE_RANK=$SLURM_NODEID exec "$0/run.sh"' "$FOLDER"
 )",
-                     fmt::arg("title", title_of(request)), fmt::arg("name", job_name(request.plan)),
-                     fmt::arg("nodes", nodes.count), fmt::arg("each", nodes.ranks_each));
+                     fmt::arg("title", comment_text(title_of(request))),
+                     fmt::arg("name", job_name(request.plan)), fmt::arg("nodes", nodes.count),
+                     fmt::arg("each", nodes.ranks_each));
 }
 
 constexpr const char* kSlurmStarting = R"(## Submitting it
@@ -146,9 +148,9 @@ spec:
         - name: shm  # NCCL and data loaders exchange through it
           emptyDir: {{medium: Memory}}
 )",
-                     fmt::arg("title", title_of(request)), fmt::arg("name", job_name(request.plan)),
-                     fmt::arg("from_files", sources), fmt::arg("nodes", nodes.count),
-                     fmt::arg("each", nodes.ranks_each));
+                     fmt::arg("title", comment_text(title_of(request))),
+                     fmt::arg("name", job_name(request.plan)), fmt::arg("from_files", sources),
+                     fmt::arg("nodes", nodes.count), fmt::arg("each", nodes.ranks_each));
 }
 
 constexpr const char* kKubernetesStarting = R"(## Submitting it
@@ -175,7 +177,8 @@ std::vector<ExportedFile> write_slurm(const ExportRequest& request) {
 std::vector<ExportedFile> write_kubernetes(const ExportRequest& request) {
   Launched launched = launched_files(request);
   std::vector<std::string> sources;
-  for (const ExportedFile& file : launched.files) sources.push_back("--from-file=" + file.name);
+  for (const ExportedFile& file : launched.files)
+    sources.push_back("--from-file=" + shell_quoted(file.name));
   std::string text = kubernetes_text(request, fmt::format("{}", fmt::join(sources, " ")));
   return around(std::move(launched), {.name = "job.yaml", .text = std::move(text)},
                 kKubernetesStarting);

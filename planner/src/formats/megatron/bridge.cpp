@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "formats/megatron/bridge_fields.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
@@ -15,7 +16,7 @@ constexpr const char* kBridgeCommit = "067f987d";
 
 std::string line_of_field(std::string_view indent, const std::string& text, std::string_view why) {
   return why.empty() ? fmt::format("{}{}\n", indent, text)
-                     : fmt::format("{}{}  # {}\n", indent, text, why);
+                     : fmt::format("{}{}  # {}\n", indent, text, comment_text(why));
 }
 
 std::string import_lines(const program::Plan& plan) {
@@ -97,8 +98,8 @@ def pretrain_config():
 if __name__ == "__main__":
     pretrain(pretrain_config(), forward_step)
 )",
-                     fmt::arg("title", title_of(request)), fmt::arg("commit", kBridgeCommit),
-                     fmt::arg("imports", import_lines(plan)),
+                     fmt::arg("title", docstring_text(title_of(request))),
+                     fmt::arg("commit", kBridgeCommit), fmt::arg("imports", import_lines(plan)),
                      fmt::arg("provider", plan.model.mla ? "MLAModelProvider" : "GPTModelProvider"),
                      fmt::arg("model", model), fmt::arg("others", others),
                      fmt::arg("precision", precision_lines(plan)), fmt::arg("overlap", overlap));
@@ -119,7 +120,7 @@ set -euo pipefail
   --master_port "${{MASTER_PORT:-29500}}" \
   "$(dirname "$0")/recipe.py" "$@"
 )",
-                     fmt::arg("title", title_of(request)),
+                     fmt::arg("title", comment_text(title_of(request))),
                      fmt::arg("connections", megatron_environment(request)),
                      fmt::arg("each", nodes.ranks_each), fmt::arg("nodes", nodes.count));
 }

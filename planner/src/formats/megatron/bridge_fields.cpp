@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/parse_number.hpp"
+#include "core/quoting.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -79,16 +80,15 @@ std::string name_of_field(const Flag& flag, std::string_view name, const program
 /// Numbers and lists as they are, everything else in quotes.
 std::string literal_of(const Flag& flag, const Values& values) {
   if (flag.operands == 0) return "True";
-  const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   if (flag.operands < 0) {
     std::string list;
-    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + quoted(value);
+    for (const std::string& value : values) list += (list.empty() ? "" : ", ") + python_text(value);
     return "[" + list + "]";
   }
   const std::string& value = values.front();
   if (flag.name == "--window-size") return "(" + value + ")";
   const bool is_list = value.find('[') != std::string::npos;
-  return is_list || parse_number(value, -1e300, 1e300) ? value : quoted(value);
+  return is_list || parse_number(value, -1e300, 1e300) ? value : python_text(value);
 }
 
 /// What a flag leaves to Megatron-LM's own defaults, and a provider leaves unset.

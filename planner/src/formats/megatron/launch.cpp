@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "core/words.hpp"
 #include "formats/megatron/flag.hpp"
@@ -113,7 +114,7 @@ class RankCounter {
     if (const auto number = parse_integer(text, 1, static_cast<int>(limits::kRanks)))
       target = *number;
     else
-      unknown_ = fmt::format("'{}' is no number of ranks", text);
+      unknown_ = fmt::format("'{}' is no number of ranks", short_line(text));
   }
 
   void take(const Value& word, const Value* next) {
@@ -187,9 +188,9 @@ std::vector<Argument> arguments_of(const std::vector<Value>& words, const std::s
         assumptions.push_back(fmt::format("{}: {}: taken as empty", place, word.unknown.front()));
       else if (is_full)
         throw ConfigError(fmt::format(
-            "{}: {} takes {}, and '{}' follows it", place, arguments.back().flag,
+            "{}: {} takes {}, and '{}' follows it", place, short_line(arguments.back().flag),
             operands->second == 0 ? "no value" : fmt::format("{} value(s)", operands->second),
-            word.text));
+            short_line(word.text)));
       continue;
     }
     arguments.back().values.push_back(word);

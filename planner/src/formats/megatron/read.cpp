@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "formats/megatron/flag.hpp"
 #include "formats/megatron/known_flags.hpp"
@@ -34,7 +35,7 @@ std::string name_of_model(models::ModelSpec spec, const std::string& file) {
     if (models::differences(spec, models::load_preset(preset)).empty()) return preset;
   }
   const std::string base = file.substr(file.find_last_of('/') + 1);
-  return base.substr(0, base.find_last_of('.'));
+  return short_line(base.substr(0, base.find_last_of('.')));
 }
 
 void read_flags(Reading& reading, const std::optional<models::ModelSpec>& model) {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 
 namespace meshplan::planner::megatron {
 
@@ -22,7 +24,8 @@ const Argument* Reading::find(std::string_view flag) const {
 }
 
 void Reading::fail(const Argument& argument, std::string_view why) {
-  throw ConfigError(fmt::format("{}: {}: {}", argument.place, argument.written(), why));
+  throw ConfigError(fmt::format("{}: {}: {}", argument.place, short_line(argument.written()),
+                                printable_line(why)));
 }
 
 std::vector<std::string> Reading::texts(const Argument& argument) const {

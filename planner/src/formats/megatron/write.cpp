@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
 #include "formats/megatron/rule_facts.hpp"
@@ -62,12 +62,12 @@ std::string array_text(Group group, const program::Plan& plan) {
     if (!values) continue;
     std::string line = fmt::format("  {}", flag.name);
     for (const std::string& value : *values) line += " " + shell_quoted(value);
-    if (!flag.why.empty()) line += fmt::format("  # {}", flag.why);
+    if (!flag.why.empty()) line += fmt::format("  # {}", comment_text(flag.why));
     lines += line + "\n";
   }
   if (lines.empty()) return fmt::format("{}=()\n", info.name);
   const std::string comment = fmt::format(fmt::runtime(info.comment), plan.rank_order);
-  return fmt::format("# {}\n{}=(\n{})\n", comment, info.name, lines);
+  return fmt::format("# {}\n{}=(\n{})\n", comment_text(comment), info.name, lines);
 }
 
 }  // namespace megatron
@@ -102,7 +102,7 @@ DISTRIBUTED_ARGS=(
 )
 
 )",
-      fmt::arg("title", title_of(request)), fmt::arg("commit", kCommit),
+      fmt::arg("title", comment_text(title_of(request))), fmt::arg("commit", kCommit),
       fmt::arg("environment", megatron_environment(request)), fmt::arg("each", nodes.ranks_each),
       fmt::arg("nodes", nodes.count),
       fmt::arg("steps", std::max(1000, request.plan.workload.optimizer.decay_steps)));

@@ -1,4 +1,4 @@
-// Values as they are written in the languages of exported files.
+// Values as they are written in the languages of exported files (core/quoting.hpp: texts).
 #pragma once
 
 #include <string>
@@ -7,11 +7,8 @@
 
 namespace meshplan::planner {
 
-/// A double with as few digits as read it back: "1e-05", "0.1", "1.0".
+/// A double as Python reads it, with as few digits as give it back: "1e-05", "0.1", "1.0".
 std::string python_number(double value);
-
-/// A literal of Python: "text", True, None, [1, 2], {"a": 1}.
-std::string python_literal(const Json& value);
 
 /// A document in block style that YAML 1.1 (PyYAML) and 1.2 read alike: words that either might
 /// take for something else are quoted, and doubles have a point.

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/line.hpp"
 #include "core/parse_number.hpp"
 
 namespace meshplan::planner {
@@ -83,7 +84,7 @@ std::optional<double> ScriptArguments::number(std::string_view name) const {
   const auto value = parse_number(*found->value, 0, limits::kRate);
   if (!value)
     throw ConfigError(fmt::format("{}: --{} {}: expected a number from 0 to {:g}", found->place,
-                                  name, *found->value, limits::kRate));
+                                  name, short_line(*found->value), limits::kRate));
   return value;
 }
 
@@ -95,7 +96,7 @@ std::optional<std::int64_t> ScriptArguments::integer(std::string_view name, std:
       parse_number(*found->value, static_cast<double>(low), static_cast<double>(high));
   if (!value || *value != static_cast<double>(static_cast<std::int64_t>(*value)))
     throw ConfigError(fmt::format("{}: --{} {}: expected an integer from {} to {}", found->place,
-                                  name, *found->value, low, high));
+                                  name, short_line(*found->value), low, high));
   return static_cast<std::int64_t>(*value);
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/line.hpp"
 #include "core/utf8.hpp"
 #include "python/expression.hpp"
 
@@ -105,7 +106,7 @@ void Settings::fail(std::string_view path, std::string_view expected) const {
     throw ConfigError(fmt::format(
         "{}: {}: '{}' is not understood: literals, arithmetic of numbers and names of such values "
         "are read; expected {}",
-        file_, path, found->at(python::kSource).get<std::string>(), expected));
+        file_, path, short_line(found->at(python::kSource).get<std::string>()), expected));
   throw ConfigError(fmt::format("{}: {}: expected {}, got {}", file_, path, expected,
                                 found == nullptr ? "nothing" : quoted(*found)));
 }
@@ -157,7 +158,9 @@ std::optional<std::string> Settings::text(std::string_view path) {
   const Json* found = value(path);
   if (found == nullptr) return std::nullopt;
   if (!found->is_string()) fail(path, "a text");
-  return found->get<std::string>();
+  auto text = found->get<std::string>();
+  require_line(text, fmt::format("{}: {}", file_, path), limits::kLineBytes);
+  return text;
 }
 
 std::optional<std::string> Settings::word(std::string_view path,
@@ -201,7 +204,8 @@ void Settings::list_unread(const Json& value, const std::string& path,
   }
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, child] : value.items())
-      if (key != python::kCall) list_unread(child, path.empty() ? key : fmt::format("{}.{}", path, key), lines);
+      if (key != python::kCall)
+        list_unread(child, path.empty() ? key : fmt::format("{}.{}", path, key), lines);
     return;
   }
   if (!path.empty()) lines.push_back(fmt::format("{} = {}{}", path, quoted(value), hint_for(path)));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/printable.hpp"
 #include "formats/text/documents.hpp"
 #include "formats/text/settings.hpp"
 #if MESHPLAN_TOML
@@ -51,7 +52,9 @@ void check_depth(std::string_view text, const std::string& file) {
       continue;
     }
     brackets += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    dots = c == '.' ? dots + 1 : std::string_view(",=[]{}\n").find(c) != std::string_view::npos ? 0 : dots;
+    dots = c == '.'                                                         ? dots + 1
+           : std::string_view(",=[]{}\n").find(c) != std::string_view::npos ? 0
+                                                                            : dots;
     line += c == '\n';
     if (std::max(brackets, dots) > kDeepestDocument)
       throw ConfigError(
@@ -101,7 +104,8 @@ Json parse_toml(std::string_view text, const std::string& file) {
     return TomlConverter(file).convert(toml::parse(text));
   } catch (const toml::parse_error& error) {
     throw ConfigError(fmt::format("{}:{}:{}: not valid TOML: {}", file, error.source().begin.line,
-                                  error.source().begin.column, error.description()));
+                                  error.source().begin.column,
+                                  printable_line(error.description())));
   }
 }
 

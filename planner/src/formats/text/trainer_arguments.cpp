@@ -4,7 +4,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
-#include "core/shell_text.hpp"
+#include "core/quoting.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/text/script_arguments.hpp"

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
+#include "core/printable.hpp"
 #include "formats/text/documents.hpp"
 #include "formats/text/settings.hpp"
 #if MESHPLAN_YAML
@@ -190,7 +191,7 @@ Json parse_yaml(std::string_view text, const std::string& file) {
     if (!parser.HandleNextDocument(builder)) throw ConfigError(file + ": holds no YAML document");
   } catch (const YAML::Exception& error) {
     throw ConfigError(fmt::format("{}:{}:{}: not valid YAML: {}", file, error.mark.line + 1,
-                                  error.mark.column + 1, error.msg));
+                                  error.mark.column + 1, printable_line(error.msg)));
   }
   return builder.take();
 }

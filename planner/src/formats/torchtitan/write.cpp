@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/quoting.hpp"
 #include "formats/sharding.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
@@ -47,7 +48,7 @@ class Module {
   }
 
   std::string text(const std::string& title) const {
-    std::string all = fmt::format("\"\"\"{}\"\"\"\n\n", title);
+    std::string all = fmt::format("\"\"\"{}\"\"\"\n\n", docstring_text(title));
     if (needs_path) all += "from pathlib import Path\n\n";
     for (const auto& [module, names] : imports_) {
       const std::string line = fmt::format("from {} import {}\n", module, fmt::join(names, ", "));
@@ -73,7 +74,7 @@ std::string modules_literal(const std::vector<std::vector<std::string>>& modules
     std::string line = std::string(kIndent, ' ') + "[";
     std::size_t width = line.size();
     for (std::size_t i = 0; i < part.size(); ++i) {
-      const std::string item = fmt::format("\"{}\"{}", part[i], i + 1 < part.size() ? "," : "]");
+      const std::string item = python_text(part[i]) + (i + 1 < part.size() ? "," : "]");
       if (width + item.size() + 1 > kWidth) {
         line += "\n" + std::string(kIndent, ' ');
         width = kIndent;
@@ -90,8 +91,8 @@ void write_model(Module& module, const Plan& plan, const Flavor& flavor) {
   const std::string package = fmt::format("torchtitan.models.{}", flavor.family);
   module.line(fmt::format("config = {}()",
                           module.import(package + ".config_registry", std::string(flavor.config))));
-  module.line(fmt::format("config.model_spec = {}(\"{}\"{})",
-                          module.import(package, "model_registry"), flavor.name,
+  module.line(fmt::format("config.model_spec = {}({}{})", module.import(package, "model_registry"),
+                          python_text(flavor.name),
                           plan.parallel.cp > 1 ? ", attn_backend=\"flex\"" : ""));
   const int all = models::load_preset(flavor.preset).num_layers;
   if (plan.model.num_layers < all)
@@ -142,7 +143,7 @@ void add_pipeline(Module& module, const Plan& plan, const ScheduleWords& schedul
                   Arguments& arguments) {
   const program::ParallelConfig& p = plan.parallel;
   arguments.emplace_back("pipeline_parallel_degree", std::to_string(p.pp));
-  arguments.emplace_back("pipeline_parallel_schedule", fmt::format("\"{}\"", schedule.name));
+  arguments.emplace_back("pipeline_parallel_schedule", python_text(schedule.name));
   if (schedule.csv) {
     module.needs_path = true;
     arguments.emplace_back("pipeline_parallel_schedule_csv",

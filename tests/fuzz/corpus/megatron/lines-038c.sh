@@ -1,0 +1,2 @@
+étorchrun .py --num-layers ${é
+torchrun pretraingpX}
