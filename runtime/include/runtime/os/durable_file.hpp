@@ -38,8 +38,8 @@ void sync_folder(const std::string& path);
 /// removed after that. Both have the same parent. @throws IoError
 void replace_folder(const std::string& from, const std::string& to);
 
-/// @throws ConfigError if there is no such regular file of up to 2^28 bytes, IoError if it cannot be
-/// read
+/// @throws ConfigError if there is no such regular file of up to 2^28 bytes, IoError if it cannot
+/// be read
 std::string read_text(const std::string& path);
 
 /// All bytes of a regular file, read-only.
