@@ -53,12 +53,12 @@ int count_signatures(const std::vector<Value>& words) {
 }
 
 const std::map<std::string_view, int>& operands_of_flags() {
-  static const auto operands = [] {
+  static const auto kOperands = [] {
     std::map<std::string_view, int> all;
     for (const Flag& flag : flags()) all.emplace(flag.name, flag.operands);
     return all;
   }();
-  return operands;
+  return kOperands;
 }
 
 /// What the launcher in front of the program says of ranks.
