@@ -12,7 +12,6 @@
 namespace meshplan::planner::shell {
 namespace {
 
-constexpr int kMostItems = 1 << 16;
 constexpr std::string_view kSplits = " \t\n";
 
 Value unknown_value(std::string_view written, std::string_view why) {

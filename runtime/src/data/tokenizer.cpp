@@ -24,7 +24,7 @@ constexpr std::string_view kMetaspace = "\u2581";  // stands for a space in Sent
 /// GPT-2's way to write bytes as visible characters: printable ones as themselves, the others as
 /// the characters from 256 on, in order (Radford et al. 2019, the encoder that they published).
 const std::array<std::string, 256>& byte_characters() {
-  static const std::array<std::string, 256> all = [] {
+  static const std::array<std::string, 256> kAll = [] {
     std::array<std::string, 256> table;
     std::uint32_t next = 256;
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -34,7 +34,7 @@ const std::array<std::string, 256>& byte_characters() {
     }
     return table;
   }();
-  return all;
+  return kAll;
 }
 
 std::string mapped_bytes(std::string_view text) {

@@ -19,8 +19,8 @@ class Tokenizer {
   /// @throws ConfigError naming the key and what is not supported
   Tokenizer(std::string_view text, const std::string& file);
   ~Tokenizer();
-  Tokenizer(Tokenizer&&) noexcept;
-  Tokenizer& operator=(Tokenizer&&) noexcept;
+  Tokenizer(Tokenizer&& other) noexcept;
+  Tokenizer& operator=(Tokenizer&& other) noexcept;
 
   /// Token ids of a document, without the special tokens that a post-processor would add. Added
   /// tokens ("<|endoftext|>") in the text are recognized.
