@@ -1,10 +1,9 @@
 #pragma once
 
-#include <csignal>
-#include <cstddef>
-#include <vector>
+#include <optional>
 
 #include "runtime/guard/status_board.hpp"
+#include "runtime/os/end_signal_handlers.hpp"
 
 namespace meshplan::runtime {
 
@@ -20,8 +19,7 @@ class InterruptMark {
   InterruptMark& operator=(const InterruptMark&) = delete;
 
  private:
-  stack_t before_stack_{};
-  std::vector<std::byte> stack_;
+  std::optional<EndSignalHandlers> handlers_;
 };
 
 }  // namespace meshplan::runtime

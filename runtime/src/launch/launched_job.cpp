@@ -166,7 +166,11 @@ void LaunchedJob::pass_signals() {
     else if (request_complete_)
       force();
   }
-  // Only now: what came while this process could not run was sent in time.
+  note_age_of_request();
+}
+
+/// After the signals that have come: what came while this process could not run was sent in time.
+void LaunchedJob::note_age_of_request() {
   if (asked_at_ && Clock::now() - *asked_at_ > kOneRequest) request_complete_ = true;
 }
 
@@ -229,7 +233,7 @@ void LaunchedJob::finish_output() {
     wait_for_something();
     while (const auto signal = signals_.next())
       if (signal->ssi_signo != SIGCHLD && request_complete_) return;
-    if (asked_at_ && Clock::now() - *asked_at_ > kOneRequest) request_complete_ = true;
+    note_age_of_request();
     pass_on_output();
   }
 }

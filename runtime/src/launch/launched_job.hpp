@@ -37,6 +37,7 @@ class LaunchedJob {
 
   void wait_for_something();
   void pass_signals();
+  void note_age_of_request();
   void ask_to_stop(int number);
   void force();
   void pass_on_output();

@@ -1,6 +1,5 @@
 #include "runtime/os/stop_signal.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -10,18 +9,12 @@
 namespace meshplan::runtime {
 namespace {
 
-struct Replaced {
-  int signal = 0;
-  bool replaced = false;
-  struct sigaction before {};
-};
-
 enum Way : std::size_t { kFromLauncher, kFromParent, kFromOthers, kNumWays };
 
 // A signal handler can reach nothing but statics.
 std::atomic<int> asked_by{0};
 std::array<std::atomic<std::int64_t>, kNumWays> first_ns;  // of each way; 0 = nothing came
-std::array<Replaced, 4> replaced_actions;
+ReplacedActions replaced_actions;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 std::int64_t now_ns() {
@@ -47,7 +40,7 @@ bool is_second(Way way) {
 
 extern "C" void on_stop(int number, siginfo_t* info, void* /*context*/) {
   if (is_second(way_of(*info))) {
-    for (const Replaced& one : replaced_actions)
+    for (const ReplacedAction& one : replaced_actions)
       if (one.signal == number) sigaction(number, &one.before, nullptr);
     raise(number);
     return;
@@ -57,36 +50,18 @@ extern "C" void on_stop(int number, siginfo_t* info, void* /*context*/) {
   if (!asked_by.compare_exchange_strong(before, number) && before == SIGUSR1) asked_by = number;
 }
 
-}  // namespace
-
-// A stack of its own: oneDNN's sgemm (2.6) points the stack register into a block of its heap,
-// where the frame of a signal (some kilobytes of vector registers) would overwrite the blocks
-// before it.
-StopSignal::StopSignal()
-    : stack_(static_cast<std::size_t>(std::max<long>(sysconf(_SC_SIGSTKSZ), 65536))) {
+struct sigaction fresh_action() {
   asked_by = 0;
   for (std::atomic<std::int64_t>& first : first_ns) first = 0;
-  const stack_t stack{.ss_sp = stack_.data(), .ss_flags = 0, .ss_size = stack_.size()};
-  sigaltstack(&stack, &before_stack_);
-  constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    Replaced& one = replaced_actions[i];
-    one = {.signal = kSignals[i]};
-    sigaction(one.signal, nullptr, &one.before);
-    if (one.signal == SIGHUP && one.before.sa_handler == SIG_IGN) continue;  // nohup
-    struct sigaction action {};
-    action.sa_sigaction = on_stop;
-    action.sa_flags = SA_RESTART | SA_ONSTACK | SA_SIGINFO;
-    sigfillset(&action.sa_mask);
-    one.replaced = sigaction(one.signal, &action, nullptr) == 0;
-  }
+  struct sigaction action {};
+  action.sa_sigaction = on_stop;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  return action;
 }
 
-StopSignal::~StopSignal() {
-  for (const Replaced& one : replaced_actions)
-    if (one.replaced) sigaction(one.signal, &one.before, nullptr);
-  sigaltstack(&before_stack_, nullptr);
-}
+}  // namespace
+
+StopSignal::StopSignal() : handlers_(replaced_actions, fresh_action()) {}
 
 int StopSignal::number() const {
   return asked_by;

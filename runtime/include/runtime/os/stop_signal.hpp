@@ -1,9 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
-#include <cstddef>
-#include <vector>
+
+#include "runtime/os/end_signal_handlers.hpp"
 
 namespace meshplan::runtime {
 
@@ -20,7 +19,6 @@ constexpr std::chrono::milliseconds kOneRequest{300};
 class StopSignal {
  public:
   StopSignal();
-  ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
@@ -29,8 +27,7 @@ class StopSignal {
   int number() const;
 
  private:
-  stack_t before_stack_{};
-  std::vector<std::byte> stack_;
+  EndSignalHandlers handlers_;
 };
 
 }  // namespace meshplan::runtime
