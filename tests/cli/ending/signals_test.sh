@@ -172,17 +172,18 @@ for signal in TERM INT HUP; do
 done
 
 # --- commands that have nothing to save end at once
+make_plan eight.json --tp 2 --pp 2 --dp 2  # two ranks would be certified before the signal comes
 mkdir tmp
 export TMPDIR=$work/tmp  # the arguments of their ranks name a folder in there
 for signal in TERM INT HUP; do
   for command in "trial $plan --data $work/text.txt --steps 1000000" \
-    "calibrate --out $work/cluster.json" "certify $plan" \
+    "calibrate --out $work/cluster.json" "certify $work/eight.json" \
     "tune --model $work/model.json --data $work/text.txt --gpus 2 --global-batch 4 --seq-len 32 --folder $work/tuned"; do
     # shellcheck disable=SC2086
     "$meshplan" $command >stdout 2>stderr &
     job=$!
     until [ -n "$(rank_processes)" ] || ! kill -0 "$job" 2>/dev/null; do sleep 0.02; done
-    [ "${command%% *}" = certify ] || sleep 0.3  # a short one would be over
+    [ "${command%% *}" = certify ] || sleep 0.3  # that one is the shortest
     send "$signal" group
     expect_end "SIG$signal to $command" 130 ""
   done
