@@ -219,8 +219,7 @@ for (const lesson of lessons)
     assert.ok(await page.locator('.checks li.good').count() < lesson.try.checks.length, 'the plan at the start does not reach the goal');
     const plan = {...lesson.plans.start, ...solutions[lesson.id]};
     for (const flag of Object.keys(plan)) if (plan[flag] === false) delete plan[flag];
-    await page.evaluate((hash) => { location.hash = hash; }, link(lesson.id, plan));
-    await page.waitForFunction((id) => document.documentElement.dataset.ready === id, lesson.id);
+    await goTo(page, link(lesson.id, plan));
     if (lesson.search) {
       await page.getByRole('button', {name: 'Answer'}).click();
       await page.waitForSelector('.explanation:not([hidden])');
