@@ -1,8 +1,10 @@
 #include "core/csv.hpp"
 
 #include <fmt/format.h>
+#include <limits>
 
 #include "core/error.hpp"
+#include "core/parse_number.hpp"
 
 namespace meshplan {
 
@@ -57,7 +59,21 @@ std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std
   return cells;
 }
 
-std::string csv_cell(const std::string& text) {
+namespace {
+
+/// Would a spreadsheet take this for a formula? Numbers have signs, too.
+bool is_formula(std::string_view text) {
+  if (text.empty()) return false;
+  if (text[0] == '=' || text[0] == '@' || text[0] == '\t') return true;
+  constexpr double kAny = std::numeric_limits<double>::max();
+  const bool is_signed = text[0] == '+' || text[0] == '-';
+  return is_signed && !parse_number(text.substr(text[0] == '+' ? 1 : 0), -kAny, kAny);
+}
+
+}  // namespace
+
+std::string csv_cell(std::string_view given) {
+  const std::string text = is_formula(given) ? fmt::format("'{}", given) : std::string(given);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string result = "\"";
   for (const char c : text) {

@@ -20,7 +20,8 @@ std::vector<CsvRow> parse_csv_rows(std::string_view text, const std::string& fil
 /// The cells alone.
 std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std::string& file);
 
-/// A cell as a line of such a file has it: quoted where it must be.
-std::string csv_cell(const std::string& text);
+/// A cell as a line of such a file has it: quoted where it must be, and behind an apostrophe what a
+/// spreadsheet would evaluate (OWASP, CSV Injection): `=1+1`, `@SUM(A1)`, `-x`, not `-1`.
+std::string csv_cell(std::string_view text);
 
 }  // namespace meshplan
