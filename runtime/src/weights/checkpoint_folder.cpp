@@ -21,15 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return step;
-}
-
 /// Keys of a model that change neither what it computes nor the shape of a parameter.
 bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
   if (key == "max_positions")
@@ -58,7 +49,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
   std::vector<std::int64_t> steps;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto step = step_of(entry.path().filename().string());
+    const auto step = checkpoint_step(entry.path().filename().string());
     if (step && is_there(entry.path() / kIndexFile)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
@@ -83,11 +74,20 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{}", folder, kPrefix, step);
 }
 
+std::optional<std::int64_t> checkpoint_step(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return step;
+}
+
 std::optional<std::string> newest_checkpoint(const std::string& folder) {
   std::error_code error;
   std::optional<std::int64_t> newest;
   for (const auto& entry : fs::directory_iterator(folder, error))
-    newest = std::max(newest, step_of(entry.path().filename().string()));
+    newest = std::max(newest, checkpoint_step(entry.path().filename().string()));
   if (error == std::errc::no_such_file_or_directory) return std::nullopt;
   if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder, error.message()));
   if (!newest) return std::nullopt;

@@ -126,7 +126,7 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
 }
 
 void CheckpointWriter::work(RunState run) {
-  const std::string unfinished = checkpoint_path(folder_.path(), run.step) + kUnfinished;
+  const std::string unfinished = checkpoint_path(folder_.path(), run.step).append(kUnfinished);
   try {
     std::error_code ignored;
     fs::create_directories(unfinished, ignored);
@@ -244,7 +244,7 @@ void CheckpointWriter::apply_retention() const {
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < steps.size(); ++i) {
     // Renamed first: a folder that is half removed must not look complete.
     const std::string path = checkpoint_path(folder_.path(), steps[i]);
-    const std::string removed = path + kUnfinished;
+    const std::string removed = std::string(path).append(kUnfinished);
     fs::rename(path, removed);
     fs::remove_all(removed);
   }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <string_view>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "core/hash.hpp"
 #include "core/paths.hpp"
 #include "runtime/os/durable_file.hpp"
+#include "runtime/weights/checkpoint.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLockFile = ".meshplan-lock";
+constexpr std::string_view kReplaced = ".old";  // replace_folder's, before kUnfinished
 
 [[noreturn]] void fail(const std::string& folder, const std::string& why) {
   throw IoError(fmt::format("{}: checkpoints cannot be saved there: {}", folder, why));
@@ -76,14 +79,23 @@ void check_shared(Communicator& world, const std::string& folder, std::int64_t t
                     folder, world.rank()));
 }
 
+/// A folder that a save left, step-12.tmp, or that replace_folder did, step-12.old.tmp. What else a
+/// user keeps under such a name stays.
+bool is_unfinished(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::string_view step = name;
+  if (!step.ends_with(kUnfinished)) return false;
+  step.remove_suffix(kUnfinished.size());
+  if (step.ends_with(kReplaced)) step.remove_suffix(kReplaced.size());
+  std::error_code ignored;
+  return checkpoint_step(step) && entry.is_directory(ignored) && !entry.is_symlink(ignored);
+}
+
 void remove_unfinished(const std::string& folder) {
   std::error_code ignored;
   std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(kUnfinished))
-      unfinished.push_back(entry.path());
-  }
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_unfinished(entry)) unfinished.push_back(entry.path());
   for (const fs::path& path : unfinished) fs::remove_all(path, ignored);
 }
 

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "runtime/comm/communicator.hpp"
 
 namespace meshplan::runtime {
 
 /// End of the names of saves that are not complete.
-constexpr const char* kUnfinished = ".tmp";
+constexpr std::string_view kUnfinished = ".tmp";
 
 /// Every rank of a job has one. Rank 0 holds a lock in the folder, so that it serves one job at a
 /// time, until the job ends, however it ends.

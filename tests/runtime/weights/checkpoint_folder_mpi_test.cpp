@@ -153,13 +153,19 @@ TEST_CASE("retention keeps the newest, and leftovers of a killed save are remove
   if (world->rank() == 0) {
     fs::create_directories(folder.path() + "/step-9.tmp");
     std::ofstream(folder.path() + "/step-9.tmp/rank-00000.json") << "{}";
-    std::ofstream(folder.path() + "/step-notes.txt") << "mine";
+    for (const char* mine : {"step-notes.txt", "step-notes.tmp"})
+      std::ofstream(folder.path() + "/" + mine) << "mine";
+    fs::create_directories(folder.path() + "/step-of-mine.tmp");
+    fs::create_directories(folder.path() + "/step-8.old.tmp");
   }
   world->barrier().wait();
   const Plan plan = checkpoint_plan(llama_style(), {});
   if (const auto group = first_ranks(*world, 1)) {
     CheckpointJob job(plan, *group, folder.path(), /*keep=*/2);
     CHECK_FALSE(fs::exists(folder.path() + "/step-9.tmp"));
+    CHECK_FALSE(fs::exists(folder.path() + "/step-8.old.tmp"));
+    for (const char* mine : {"step-notes.txt", "step-notes.tmp", "step-of-mine.tmp"})
+      CHECK(fs::exists(folder.path() + "/" + mine));
     for (const int step : {1, 2, 3, 10, 9, 9}) job.save(step);  // 9 twice: replaced
     job.wait();
     CHECK(runtime::checkpoint_steps(folder.path()) == std::vector<std::int64_t>{9, 10});

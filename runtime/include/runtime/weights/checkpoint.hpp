@@ -155,6 +155,9 @@ class Checkpoint final : public ParameterSource {
 /// Steps of the complete checkpoints in a folder, ascending. Unfinished ones are left out.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
+/// The step of a checkpoint whose own name, without its folder's, is `name`; absent for other
+/// names.
+std::optional<std::int64_t> checkpoint_step(std::string_view name);
 
 /// The newest checkpoint in `folder`; nothing if there is no such folder or none was completed in
 /// it (leftovers of unfinished saves, step-N.tmp, do not count).
