@@ -55,14 +55,15 @@ program::Plan load_plan(const RunOptions& options) {
 /// @throws IoError, ConfigError if what is to be written at the end cannot be
 void require_places(const RunOptions& options) {
   require_writable({options.trace, options.chrome, options.log});
+  if (options.log) require_free_log(*options.log);
   if (options.kineto) require_free_folder(*options.kineto, false);
 }
 
 /// What goes on if standard output or error do not take the run's lines any more, said in its log.
 void log_lost_output(const std::string& log, std::string_view stream, std::string_view cause) {
   try {
-    RunLog(log, true).write(reports::lost_output_line(stream, cause));
-  } catch (const IoError&) {  // the run says so itself, with its next line
+    RunLog::beside_writer(log).write(reports::lost_output_line(stream, cause));
+  } catch (const std::exception&) {  // the run says so itself, with its next line
   }
 }
 
