@@ -73,6 +73,7 @@ std::string remarks(const TuneReport& report, const TuneFindings& found, std::si
   const auto rounds = std::ssize(candidate.rounds);
   if (candidate.has_run() && rounds < report.policy.least_rounds)
     text += fmt::format(", {} of {} rounds", rounds, report.policy.least_rounds);
+  if (report.cut_short == i) text += ", its last run ended by the limit of time";
   if (found.choice && found.choice->index == i) text += ", chosen";
   if (i == 0) text += "; the search's choice";
   if (candidate.rebalanced_from)
@@ -106,6 +107,14 @@ Table table_of(const TuneReport& report, const TuneFindings& found) {
   return table;
 }
 
+/// What the time was not enough for, where nothing was measured in it.
+std::string not_tried(const TuneReport& report) {
+  const auto waiting = std::ranges::count_if(report.candidates, [](const TuneCandidate& candidate) {
+    return candidate.rounds.empty() && !candidate.failure;
+  });
+  return waiting == 0 ? std::string() : fmt::format("; {} not measured", counted(waiting, "plan"));
+}
+
 std::string reason_of(const TuneReport& report, const TuneFindings& found) {
   const auto& candidates = report.candidates;
   const std::string open =
@@ -134,7 +143,8 @@ std::string reason_of(const TuneReport& report, const TuneFindings& found) {
     case TuneStop::TopReached:
       return fmt::format("--top {} is reached{}", report.policy.top, open);
     case TuneStop::TimeUsed:
-      return fmt::format("--most-seconds {:g} are used{}", report.policy.most_seconds, open);
+      return fmt::format("--most-seconds {:g} are used{}", report.policy.most_seconds,
+                         found.choice ? open : not_tried(report));
     case TuneStop::AllFailed:
       return "no plan could be run";
     case TuneStop::Interrupted:
@@ -224,20 +234,21 @@ std::string failures(const TuneReport& report, const TuneFindings& found) {
 
 Json row_json(const TuneReport& report, const TuneFindings& found, std::size_t i) {
   const TuneCandidate& candidate = report.candidates[i];
-  Json row{
-      {"plan", reports::describe(candidate)},
-      {"state", state_of(candidate)},
-      {"chosen", found.choice && found.choice->index == i},
-      {"tie", found.choice && std::ranges::count(found.choice->ties, i) > 0},
-      {"choice_of_search", i == 0},
-      {"rebalanced_from",
-       candidate.rebalanced_from
-           ? Json(reports::describe(report.candidates[static_cast<std::size_t>(*candidate.rebalanced_from)]))
-           : Json(nullptr)},
-      {"predicted_step_time_s", candidate.prediction.before_s},
-      {"calibrated_step_time_s", found.calibration.factor * candidate.prediction.after_s},
-      {"rounds", candidate.rounds.size()},
-      {"failure", candidate.failure ? Json(*candidate.failure) : Json(nullptr)}};
+  Json row{{"plan", reports::describe(candidate)},
+           {"state", state_of(candidate)},
+           {"chosen", found.choice && found.choice->index == i},
+           {"tie", found.choice && std::ranges::count(found.choice->ties, i) > 0},
+           {"choice_of_search", i == 0},
+           {"rebalanced_from",
+            candidate.rebalanced_from
+                ? Json(reports::describe(
+                      report.candidates[static_cast<std::size_t>(*candidate.rebalanced_from)]))
+                : Json(nullptr)},
+           {"predicted_step_time_s", candidate.prediction.before_s},
+           {"calibrated_step_time_s", found.calibration.factor * candidate.prediction.after_s},
+           {"rounds", candidate.rounds.size()},
+           {"cut_short", report.cut_short == i},
+           {"failure", candidate.failure ? Json(*candidate.failure) : Json(nullptr)}};
   if (candidate.has_run()) {
     const std::vector<double> seconds = planner::step_times_s(candidate);
     const Spread spread = spread_of(seconds);
@@ -299,7 +310,8 @@ std::string to_json(const TuneReport& report) {
             {"runs_taken_over", report.runs_taken_over},
             {"plans", Json::array()}};
   for (const std::size_t i : found.order) root["plans"].push_back(row_json(report, found, i));
-  root["chosen"] = found.choice ? Json(reports::describe(candidates[found.choice->index])) : Json(nullptr);
+  root["chosen"] =
+      found.choice ? Json(reports::describe(candidates[found.choice->index])) : Json(nullptr);
   root["might_be_faster"] = Json::array();
   if (found.choice)
     for (const std::size_t i : found.open)

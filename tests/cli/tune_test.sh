@@ -44,6 +44,36 @@ PY
 expect 0 "3 of 3|stopped" "${tune[@]}" --folder two --top 3
 [ -f two/scratch-pad.txt ] || fail "a file of another is gone: $(ls two)"
 
+# --- when the time is over, the run that is under way is ended, and the answer says so
+longer=("$meshplan" tune --model model.json --gpus 2 --global-batch 4 --cluster cpu-host --seq-len 32
+  --data text.txt --steps 10000000 --json)
+expect 1 "no plan was measured in --most-seconds 2; with more the same command goes on" \
+  "${longer[@]}" --rounds 1 --most-seconds 2 --folder short
+[ -z "$(ranks)" ] || fail "ranks outlive the limit: $(ps -o pid=,args= -p "$(ranks | paste -sd,)")"
+ls short | grep -qE "scratch|tmp" && fail "something half-written is left: $(ls short)"
+python3 - <<'PY' || fail "it is not said what the time was not enough for: $(cat stdout)"
+import json, sys
+answer = json.load(open("stdout"))
+cut = [plan["cut_short"] for plan in answer["plans"]]
+sys.exit(not (answer["stopped"] == "time_used" and answer["seconds_used"] >= 2 and answer["chosen"] is None
+              and {plan["state"] for plan in answer["plans"]} == {"not measured"} and cut.count(True) == 1
+              and f"{len(cut)} plans not measured" in answer["stopped_because"]))
+PY
+# What was measured before is chosen from.
+used=$(python3 -c 'import json; print(json.load(open("two/tune.json"))["seconds_used"])')
+expect 0 '"stopped": "time_used"' "${longer[@]}" --rounds 5 --top 2 --folder two \
+  --most-seconds "$(python3 -c "print($used + 2)")" --out limited.json
+[ -z "$(ranks)" ] || fail "ranks outlive the limit: $(ps -o pid=,args= -p "$(ranks | paste -sd,)")"
+python3 - <<'PY' || fail "a limit of time loses what was measured: $(cat stdout)"
+import json, sys
+answer = json.load(open("stdout"))
+ran = [plan for plan in answer["plans"] if plan["state"] == "measured"]
+sys.exit(not (sum(plan["rounds"] for plan in ran) == answer["runs_taken_over"] >= 2
+              and answer["chosen"] in [plan["plan"] for plan in ran]
+              and [plan["cut_short"] for plan in answer["plans"]].count(True) == 1
+              and json.load(open("limited.json"))["prediction"]["reasons"]))
+PY
+
 # --- another request needs another folder
 expect 2 "request.seq_len: '32' there, '16' asked for" "${search[@]}" --cluster cpu-host --seq-len 16 --folder two
 expect 2 "request.tp: '' there, '2' asked for" "${tune[@]}" --tp 2 --folder two

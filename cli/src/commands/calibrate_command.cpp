@@ -269,7 +269,7 @@ void add_calibrate_command(CommandLine& line) {
           "  meshplan calibrate --out here.json --model gpt2-124m --seq-len 64 --micro-batches 4\n"
           "  meshplan calibrate --out gpus.json --device cuda --precision fp32,bf16\n"
           "  meshplan calibrate --cluster here.json --refine a.json,b.json --out refined.json\n"
-          "It times operators and communication by themselves and never runs a plan.")
+          "It times operators and communication by themselves and never a plan.")
       .on_run([options, command] { return run(*options, command); });
 }
 

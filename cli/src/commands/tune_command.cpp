@@ -129,6 +129,11 @@ int conclude(const TuneOptions& options, const Tuner& tuner, const TuneFolder& f
   if (report.stop == planner::TuneStop::Interrupted) return kInterrupted;
   const std::optional<program::Plan> best = tuner.best();
   if (!best) {
+    if (report.stop == planner::TuneStop::TimeUsed)
+      output(stderr,
+             "meshplan: no plan was measured in --most-seconds {:g}; with more the same command "
+             "goes on\n",
+             report.policy.most_seconds);
     for (const planner::TuneCandidate& candidate : report.candidates)
       if (candidate.failure) {
         output(stderr, "meshplan: no plan could be run; {}: {}\n", reports::describe(candidate),
@@ -185,7 +190,8 @@ void add_tune_command(CommandLine& line) {
       .option("--top", options->policy.top, "plans to measure at most")
       .at_least(1)
       .option("--most-seconds", options->policy.most_seconds,
-              "of running plans, runs before an interruption included")
+              "of running plans, runs before an interruption included; the one that is under way "
+              "then is ended")
       .option("--rounds", options->policy.least_rounds, "runs of a plan that may be chosen")
       .at_least(1)
       .option("--steps", options->steps, "of a run; the first is warm-up")

@@ -59,7 +59,8 @@ void check(const HostOptions& options) {
 }  // namespace
 
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
-                const std::optional<StoppableJob>& stoppable) {
+                const std::optional<StoppableJob>& stoppable,
+                decltype(runtime::LaunchSpec::ends_at) ends_at) {
   check(options);
   const std::vector<runtime::HostSlots> hosts = parse_hosts(options);
   runtime::require_slots(hosts, ranks);
@@ -70,7 +71,8 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
                            .cores_per_rank = options.cores_per_rank,
                            .bind_to_cores = !options.no_binding,
                            .command = {std::filesystem::read_symlink("/proc/self/exe").string()},
-                           .ranks_stop_by_themselves = stoppable.has_value()};
+                           .ranks_stop_by_themselves = stoppable.has_value(),
+                           .ends_at = ends_at};
   if (stoppable) {
     spec.describe = stoppable->describe;
     spec.on_lost_output = stoppable->on_lost_output;

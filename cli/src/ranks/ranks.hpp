@@ -23,9 +23,11 @@ struct StoppableJob {
   decltype(runtime::LaunchSpec::on_lost_output) on_lost_output;  // see there
 };
 
-/// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
+/// Runs `arguments` of this program on `ranks` ranks.
+/// @param ends_at  when it is ended    @returns the exit code of runtime::launch_ranks
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
-                const std::optional<StoppableJob>& stoppable = std::nullopt);
+                const std::optional<StoppableJob>& stoppable = std::nullopt,
+                decltype(runtime::LaunchSpec::ends_at) ends_at = std::nullopt);
 
 /// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
 /// variables place communicate by TCP, others by MPI.

@@ -29,7 +29,8 @@ int run_timed(const TimedRun& run, const program::Plan& plan, const HostOptions&
   arguments.insert(arguments.end(), run.device_flags.begin(), run.device_flags.end());
   HostOptions where = hosts;
   if (plan.progress_thread) where.cores_per_rank = 2;
-  return launch_self(plan.parallel.world_size(), where, std::move(arguments));
+  return launch_self(plan.parallel.world_size(), where, std::move(arguments), std::nullopt,
+                     run.ends_at);
 }
 
 std::vector<double> counted_step_times(const program::Trace& run) {

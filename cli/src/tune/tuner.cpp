@@ -40,6 +40,13 @@ program::Plan without_cluster(program::Plan plan) {
   return plan;
 }
 
+/// Far enough away for any limit to be a time.
+std::chrono::steady_clock::duration whole_ticks(double seconds) {
+  constexpr double kYear = 365 * 86400.0;
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(std::min(seconds, kYear)));
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -56,10 +63,11 @@ Tuner::Tuner(TuneWork work, TuneFolder& folder)
   if (std::ranges::none_of(candidates_, &TuneCandidate::has_run))
     for (TuneCandidate& candidate : candidates_) candidate.failure.reset();
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    report_.runs_taken_over += static_cast<int>(candidates_[i].rounds.size());
+    runs_done_ += candidates_[i].rounds.size();
     if (candidates_[i].has_run() && is_there(folder_.trace_file(i)))
       traces_[i] = program::parse_trace(read_file(folder_.trace_file(i)), folder_.trace_file(i));
   }
+  report_.runs_taken_over = static_cast<int>(runs_done_);
 }
 
 std::optional<planner::InfeasibleResult> Tuner::run() {
@@ -71,8 +79,6 @@ std::optional<planner::InfeasibleResult> Tuner::run() {
   if (!traces_.empty()) learn();
   predict();
   Progress progress("runs of plans", work_.terminal);
-  const auto most = static_cast<std::size_t>(work_.policy.top * work_.policy.least_rounds);
-  std::size_t done = static_cast<std::size_t>(report_.runs_taken_over);
   while (true) {
     const planner::TuneDecision decision =
         planner::decide(candidates_, work_.policy, folder_.file().seconds_used);
@@ -80,20 +86,39 @@ std::optional<planner::InfeasibleResult> Tuner::run() {
       conclude(decision.stop);
       return std::nullopt;
     }
-    const int turn = last_turn() + 1;
     const std::size_t traced = traces_.size();
-    for (const std::size_t index : decision.measure) {
-      if (interrupt.made() || measure(index, turn) == RunEnd::Interrupted) {
-        conclude(TuneStop::Interrupted);
-        return std::nullopt;
-      }
-      ++done;
-      progress.update(done, std::max(most, done + 1));
+    const std::optional<TuneStop> stop = run_turn(decision.measure, interrupt, progress);
+    if (stop == TuneStop::Interrupted) {
+      conclude(*stop);
+      return std::nullopt;
     }
     if (traces_.size() == traced) continue;
-    learn();
+    if (stop)
+      refine();  // what is found now would not be run any more
+    else
+      learn();
     predict();
   }
+}
+
+std::optional<TuneStop> Tuner::run_turn(const std::vector<std::size_t>& indexes,
+                                        const InterruptRequest& interrupt, Progress& progress) {
+  const auto most = static_cast<std::size_t>(work_.policy.top * work_.policy.least_rounds);
+  const int turn = last_turn() + 1;
+  for (const std::size_t index : indexes) {
+    if (interrupt.made()) return TuneStop::Interrupted;
+    if (seconds_left() <= 0) return TuneStop::TimeUsed;
+    const RunEnd end = measure(index, turn);
+    if (end == RunEnd::Interrupted) return TuneStop::Interrupted;
+    if (end == RunEnd::OutOfTime) return TuneStop::TimeUsed;
+    const std::size_t done = ++runs_done_;
+    progress.update(done, std::max(most, done + 1));
+  }
+  return std::nullopt;
+}
+
+double Tuner::seconds_left() const {
+  return work_.policy.most_seconds - folder_.file().seconds_used;
 }
 
 void Tuner::learn() {
@@ -213,9 +238,16 @@ Tuner::RunEnd Tuner::measure(std::size_t index, int turn) {
                                 .steps = work_.steps,
                                 .traced_steps = traces ? kTracedSteps : 0,
                                 .trace_file = trace_file,
-                                .device_flags = work_.device_flags},
+                                .device_flags = work_.device_flags,
+                                .ends_at = start + whole_ticks(seconds_left())},
                                plan, work_.hosts);
     if (code == kInterrupted) return RunEnd::Interrupted;
+    if (code == runtime::kTimeIsOver) {
+      report_.cut_short = index;
+      folder_.file().seconds_used += seconds_since(start);
+      folder_.save();
+      return RunEnd::OutOfTime;
+    }
     if (code != kDone) {
       cause = first_cause(said.text());
       if (cause.empty()) cause = fmt::format("the run ended with exit code {}", code);

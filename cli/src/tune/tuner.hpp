@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "options/host_options.hpp"
+#include "output/progress.hpp"
 #include "output/terminal.hpp"
 #include "planner/search/search.hpp"
 #include "planner/tune/decision.hpp"
+#include "process/interrupt.hpp"
 #include "program/trace/trace.hpp"
 #include "reports/tune_report.hpp"
 #include "sim/fit/refine.hpp"
@@ -44,7 +46,7 @@ class Tuner {
   std::optional<program::Plan> best() const;
 
  private:
-  enum class RunEnd { Done, Failed, Interrupted };
+  enum class RunEnd { Done, Failed, Interrupted, OutOfTime };
 
   /// Refines the cluster by all traces and takes up what looks good on it.
   void learn();
@@ -53,6 +55,10 @@ class Tuner {
   void take_up_rebalanced();
   void predict();
   void refine();
+  /// One round of each. @returns Interrupted or TimeUsed, if the turn was not completed
+  std::optional<planner::TuneStop> run_turn(const std::vector<std::size_t>& indexes,
+                                            const InterruptRequest& interrupt, Progress& progress);
+  double seconds_left() const;  // of running plans
   RunEnd measure(std::size_t index, int turn);
   void conclude(planner::TuneStop stop);
   int last_turn() const;
@@ -64,6 +70,7 @@ class Tuner {
   std::map<std::size_t, program::Trace> traces_;       // of candidates that have run
   std::map<std::size_t, sim::StepPrediction> before_;  // on the given cluster
   sim::Cluster refined_;
+  std::size_t runs_done_ = 0;
   reports::TuneReport report_;
 };
 

@@ -77,8 +77,7 @@ TuneDecision decide(const std::vector<TuneCandidate>& candidates, const TunePoli
   const auto ran = std::ranges::count_if(candidates, &TuneCandidate::has_run);
   const auto failed = std::ranges::count_if(
       candidates, [](const TuneCandidate& candidate) { return candidate.failure.has_value(); });
-  if (ran + failed > 0 && seconds_used >= policy.most_seconds)
-    return {.measure = {}, .stop = TuneStop::TimeUsed};
+  if (seconds_used >= policy.most_seconds) return {.measure = {}, .stop = TuneStop::TimeUsed};
   if (ran == 0) {
     if (failed < 2 * policy.top)
       if (std::vector<std::size_t> first = first_turn(candidates, policy); !first.empty())

@@ -15,8 +15,9 @@ struct TuneReport {
   std::vector<planner::TuneCandidate> candidates;  // the first: what the search would have chosen
   planner::TunePolicy policy;
   planner::TuneStop stop = planner::TuneStop::Settled;
-  double seconds_used = 0;  // by runs of plans, in all
-  int runs_taken_over = 0;  // from the folder: they were not repeated
+  std::optional<std::size_t> cut_short = {};  // the candidate whose run `most_seconds` ended
+  double seconds_used = 0;                    // by runs of plans, in all
+  int runs_taken_over = 0;                    // from the folder: they were not repeated
   std::vector<planner::TermError> terms = {};
   int operators = 0;    // signatures that traces have corrected
   int collectives = 0;  // kinds and group sizes

@@ -137,6 +137,7 @@ int LaunchedJob::run() {
   while (true) {
     wait_for_something();
     pass_signals();
+    end_in_time();
     relay();
     pass_on_output();
     find_helpers();
@@ -153,7 +154,11 @@ void LaunchedJob::wait_for_something() {
   stdout_.add_to(fds);
   stderr_.add_to(fds);
   const bool starting = Clock::now() - started_ < 10 * kTick;
-  ::poll(fds.data(), fds.size(), static_cast<int>((starting ? kFirstTicks : kTick).count()));
+  milliseconds tick = starting ? kFirstTicks : kTick;
+  if (may_run_out_of_time())
+    tick = std::clamp(std::chrono::ceil<milliseconds>(*spec_.ends_at - Clock::now()),
+                      milliseconds{0}, tick);
+  ::poll(fds.data(), fds.size(), static_cast<int>(tick.count()));
 }
 
 void LaunchedJob::pass_signals() {
@@ -184,6 +189,21 @@ void LaunchedJob::ask_to_stop(int number) {
     ::kill(mpiexec_, SIGUSR1);
     return;
   }
+  end_ranks();
+}
+
+/// A job that already ends, for a signal or a failure, is left to that.
+bool LaunchedJob::may_run_out_of_time() const {
+  return spec_.ends_at && !time_is_over_ && !asked_at_ && !end_at_;
+}
+
+void LaunchedJob::end_in_time() {
+  if (!may_run_out_of_time() || Clock::now() < *spec_.ends_at) return;
+  time_is_over_ = true;
+  end_ranks();
+}
+
+void LaunchedJob::end_ranks() {
   interrupted_ = true;
   end_after(kGraceOfInterrupt, "");
   ::kill(mpiexec_, SIGTERM);
@@ -397,7 +417,23 @@ Interruption LaunchedJob::interruption() const {
   return made;
 }
 
+std::vector<int> LaunchedJob::processes_here() const {
+  return processes_with_variable(fmt::format("{}={}", kReportSocketVariable, desk_.name()));
+}
+
+/// A proxy that loses mpiexec while MPI starts waits for its ranks, and they in MPI_Init for it,
+/// for ever: seen where SIGTERM met a start on a busy machine.
+void LaunchedJob::kill_processes_here() {
+  const auto until = Clock::now() + kGraceOfForce;
+  for (auto left = processes_here(); !left.empty() && Clock::now() < until;
+       left = processes_here()) {
+    for (const int pid : left) ::kill(pid, SIGKILL);
+    wait_for_something();
+  }
+}
+
 int LaunchedJob::conclude(int status) {
+  spec_.ends_at.reset();
   int code = WIFEXITED(status) && is_ours(WEXITSTATUS(status)) ? WEXITSTATUS(status) : 1;
   if (code == 0 && (said_ || forced_)) code = 1;
   const auto until = Clock::now() + (code == 0 ? milliseconds{0} : kGraceOfRanks);
@@ -405,7 +441,8 @@ int LaunchedJob::conclude(int status) {
   const auto waits = [&] {
     if (Clock::now() > until) return false;
     return desk_.has_callers() ||
-           (!said_ && !interrupted_ && !desk_.stopped_run() && Clock::now() < first_word_until);
+           (!said_ && !interrupted_ && !desk_.stopped_run() && Clock::now() < first_word_until) ||
+           !processes_here().empty();
   };
   relay();
   while (code != 0 && waits()) {
@@ -414,9 +451,11 @@ int LaunchedJob::conclude(int status) {
     relay();
     pass_on_output();
   }
+  if (code != 0) kill_processes_here();
   if (is_interruption(status, code)) {
-    code = kInterrupted;
-    if (spec_.describe) stderr_.say(printable(spec_.describe(interruption())));
+    code = time_is_over_ && !asked_at_ ? kTimeIsOver : kInterrupted;
+    if (spec_.describe && code == kInterrupted)
+      stderr_.say(printable(spec_.describe(interruption())));
   } else if (code != 0) {
     say(silent_cause(status));
   }

@@ -40,6 +40,9 @@ class LaunchedJob {
   void note_age_of_request();
   void ask_to_stop(int number);
   void force();
+  bool may_run_out_of_time() const;
+  void end_in_time();
+  void end_ranks();  // at once, by mpiexec
   void pass_on_output();
   void finish_output();
   void relay();
@@ -48,6 +51,8 @@ class LaunchedJob {
   std::optional<int> status_of_mpiexec();
   void end_after(std::chrono::milliseconds grace, const std::string& cause);
   int conclude(int status);
+  std::vector<int> processes_here() const;  // ranks and guardians
+  void kill_processes_here();
   bool is_interruption(int status, int code) const;
   Interruption interruption() const;
   std::string silent_cause(int status) const;
@@ -79,6 +84,7 @@ class LaunchedJob {
   bool request_complete_ = false;              // what comes from now on is a second one
   bool asked_ranks_ = false;                   // they stop by themselves
   bool interrupted_ = false;                   // and end at once
+  bool time_is_over_ = false;
   bool forced_ = false;
   bool said_ = false;  // why the job ends
   bool stdout_lost_ = false;

@@ -1,7 +1,6 @@
 #include "runtime/measure/calibrate.hpp"
 
 #include <algorithm>
-#include <malloc.h>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "measure/measure_device.hpp"
 #include "measure/measure_operators.hpp"
 #include "measure/measure_progress.hpp"
+#include "measure/process_memory.hpp"
 #include "program/checks/check.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/os/host_info.hpp"
@@ -105,7 +105,7 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
       .cores = *std::ranges::max_element(layout.cores_of_machine),
       .num_machines = layout.num_machines(),
       .memory_bytes = static_cast<double>(host.memory_bytes),
-      .process_bytes = resident_bytes(),
+      .process_bytes = device.gpu() ? resident_bytes() : measure_process_bytes(world, device),
       .device_driven = device.rules().communications == program::CommunicationDriver::Device};
   if (!options.shapes.empty()) {
     keep_faster(samples, measure_memory_bandwidth(options.operators, world, device));
@@ -119,9 +119,6 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
     samples.operators = std::move(measured.samples);
     samples.quietness = measured.quietness;
     keep_faster(samples, measure_memory_bandwidth(options.operators, world, device));
-    ::malloc_trim(0);  // what the measuring itself held is no part of a rank
-    samples.process_bytes =
-        resident_bytes();  // with the libraries' own buffers, which exist by now
   }
   measure_device(world, device, samples);
   if (world.size() > 1) {

@@ -1,5 +1,6 @@
 #include "os/process_watch.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -21,6 +22,25 @@ std::string text_of(int pid, const char* file) {
   std::ostringstream text;
   text << in.rdbuf();
   return std::move(text).str();
+}
+
+std::vector<int> all_processes() {
+  std::vector<int> processes;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") == std::string::npos)
+      processes.push_back(std::atoi(name.c_str()));
+  }
+  return processes;
+}
+
+/// A file of strings that each end with a zero.
+std::vector<std::string> strings_of(int pid, const char* file) {
+  std::istringstream text(text_of(pid, file));
+  std::vector<std::string> strings;
+  for (std::string word; std::getline(text, word, '\0');) strings.push_back(word);
+  return strings;
 }
 
 /// What follows the name in /proc/PID/stat: the name itself may hold any character.
@@ -54,10 +74,7 @@ std::string name_of(int pid) {
 }
 
 std::vector<std::string> arguments_of_process(int pid) {
-  std::istringstream text(text_of(pid, "cmdline"));
-  std::vector<std::string> arguments;
-  for (std::string word; std::getline(text, word, '\0');) arguments.push_back(word);
-  return arguments;
+  return strings_of(pid, "cmdline");
 }
 
 int exit_status_of(int pid) {
@@ -74,14 +91,18 @@ std::vector<int> children_of(int pid) {
     for (int child = 0; listed >> child;) children.push_back(child);
     return children;
   }
-  std::error_code ignored;  // a kernel that does not list them
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const int process = std::atoi(name.c_str());
+  for (const int process : all_processes())  // a kernel that does not list them
     if (parent_of(process) == pid) children.push_back(process);
-  }
   return children;
+}
+
+std::vector<int> processes_with_variable(const std::string& assignment) {
+  std::vector<int> processes = all_processes();
+  std::erase_if(processes, [&](int pid) {
+    const std::vector<std::string> variables = strings_of(pid, "environ");
+    return std::ranges::find(variables, assignment) == variables.end();
+  });
+  return processes;
 }
 
 std::vector<int> ancestors_of(int pid) {

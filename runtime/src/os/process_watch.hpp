@@ -18,6 +18,9 @@ std::vector<std::string> arguments_of_process(int pid);
 /// -1 if it lives, is gone, or is another user's.
 int exit_status_of(int pid);
 std::vector<int> children_of(int pid);
+/// Those of this machine that were started with a variable of this value, as "NAME=VALUE", and
+/// what they have forked; of others than this user's it is not known.
+std::vector<int> processes_with_variable(const std::string& assignment);
 /// Its parent, that one's parent and so on, without the first process of the machine.
 std::vector<int> ancestors_of(int pid);
 /// Bytes of memory that it holds; 0 if it is gone.

@@ -136,12 +136,14 @@ TEST_CASE("limits end tuning, and are told apart from a choice that is settled",
     CHECK(measured(candidates) == 2);
     CHECK(might_be_faster(candidates, {}).size() == 6);
   }
-  SECTION("the time, though not before something has run") {
-    CHECK_FALSE(decide(candidates, {.most_seconds = 1}, 2).measure.empty());
-    machine.run(candidates, 0, 0);
-    const TuneDecision decision = decide(candidates, {.most_seconds = 1}, 2);
-    CHECK(decision.measure.empty());
-    CHECK(decision.stop == TuneStop::TimeUsed);
+  SECTION("the time, also if nothing has run in it") {
+    CHECK_FALSE(decide(candidates, {.most_seconds = 3}, 2).measure.empty());
+    for (const bool has_run : {false, true}) {
+      if (has_run) machine.run(candidates, 0, 0);
+      const TuneDecision decision = decide(candidates, {.most_seconds = 1}, 2);
+      CHECK(decision.measure.empty());
+      CHECK(decision.stop == TuneStop::TimeUsed);
+    }
   }
   SECTION("the plans") {
     candidates.resize(2);

@@ -1,13 +1,16 @@
 #include "runtime/launch/launch.hpp"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
 #include "launch/launcher_line.hpp"
+#include "os/process_watch.hpp"
 #include "runtime/temporary_folder.hpp"
 
 namespace meshplan::runtime {
@@ -130,6 +133,38 @@ TEST_CASE("Of mpiexec's exit codes our own come back, and all others are 1", "[r
     CHECK(exit_code_of("exit " + std::to_string(own)) == own);
   for (const int foreign : {4, 255}) CHECK(exit_code_of("exit " + std::to_string(foreign)) == 1);
   CHECK(exit_code_of("kill -9 $$") == 1);
+}
+
+TEST_CASE("A rank that mpiexec leaves behind is ended with the job", "[runtime][launch]") {
+  const test::TemporaryFolder folder;
+  LaunchSpec spec{.ranks = 1, .bind_to_cores = false, .command = {"unused"}};
+  const std::string rank = folder.path() + "/rank";
+  // Its arguments: -n 1 -genv NAME VALUE unused
+  spec.mpiexec = folder.file("launcher.sh", "#!/bin/sh\nenv \"$4=$5\" setsid sleep 600 >" + rank +
+                                                ".out 2>&1 &\necho $! >" + rank + "\nexit 130\n");
+  std::filesystem::permissions(spec.mpiexec, std::filesystem::perms::owner_all);
+  CHECK(launch_ranks(spec) == kInterrupted);
+  int pid = 0;
+  std::ifstream(rank) >> pid;
+  REQUIRE(pid > 0);
+  const char state = process_state(pid);
+  CHECK((state == 'X' || state == 'Z'));
+}
+
+TEST_CASE("A job is ended in time, and a job that ends by itself is not", "[runtime][launch]") {
+  const test::TemporaryFolder folder;
+  const auto exit_code_of = [&](const std::string& last_line, std::chrono::seconds limit) {
+    LaunchSpec spec{.ranks = 1, .bind_to_cores = false, .command = {"unused"}};
+    spec.mpiexec = folder.file("launcher.sh", "#!/bin/sh\n" + last_line + "\n");
+    spec.ends_at = std::chrono::steady_clock::now() + limit;
+    std::filesystem::permissions(spec.mpiexec, std::filesystem::perms::owner_all);
+    return launch_ranks(spec);
+  };
+  using std::chrono::seconds;
+  CHECK(exit_code_of("exec sleep 600", seconds{1}) == kTimeIsOver);
+  CHECK(exit_code_of("trap '' TERM; sleep 600 & wait; wait", seconds{0}) == kTimeIsOver);
+  CHECK(exit_code_of("exit 0", seconds{600}) == 0);
+  CHECK(exit_code_of("exit 3", seconds{600}) == 3);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ enum class TuneStop {
   Settled,      // no plan that has not run may be faster by more than the noise
   AllMeasured,  // there is no plan left
   TopReached,   // `top` plans have run
-  TimeUsed,     // `most_seconds` were used
+  TimeUsed,     // `most_seconds` were used, perhaps before any plan has run
   AllFailed,    // no plan could be run
   Interrupted,  // the caller's: a signal
 };

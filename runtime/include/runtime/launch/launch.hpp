@@ -1,6 +1,7 @@
 // Starts the ranks of a job: the command line of MPICH's mpiexec, and its run as a child.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -67,6 +68,9 @@ struct Interruption {
   bool forced = false;            // by a second signal
 };
 
+/// What launch_ranks returns for a job that LaunchSpec::ends_at has ended; 124 as of timeout(1).
+inline constexpr int kTimeIsOver = 124;
+
 struct LaunchSpec {
   int ranks = 1;
   std::vector<HostSlots> hosts;  // empty: this machine
@@ -79,6 +83,8 @@ struct LaunchSpec {
   // The first SIGTERM, SIGINT or SIGHUP reaches the ranks as SIGUSR1, which mpiexec passes on: they
   // stop by themselves (StopSignal).
   bool ranks_stop_by_themselves = false;
+  // When the job is ended as if a signal had come, and without a word.
+  std::optional<std::chrono::steady_clock::time_point> ends_at = std::nullopt;
   // Lines to print when signals have ended the job; null: none.
   std::function<std::string(const Interruption&)> describe = nullptr;
   // Called once for "standard output" or "standard error", and why it takes nothing any more.
@@ -117,7 +123,8 @@ constexpr const char* kIgnoreHangupVariable = "MESHPLAN_IGNORE_HANGUP";
 /// rank that leaves before it has met the others end the job within seconds, although mpiexec would
 /// wait for them.
 /// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT,
-/// SIGTERM and SIGHUP), and 1 for any other end. @throws IoError if mpiexec cannot be started
+/// SIGTERM and SIGHUP), kTimeIsOver if `ends_at` came first, and 1 for any other end. @throws
+/// IoError if mpiexec cannot be started
 int launch_ranks(const LaunchSpec& spec);
 
 }  // namespace meshplan::runtime

@@ -1,5 +1,5 @@
-// Measures a machine: operators by shape, memory bandwidth, links and collectives. It never runs a
-// plan.
+// Measures a machine: operators by shape, memory bandwidth, links, collectives and what a process
+// takes by itself. It never times a plan.
 #pragma once
 
 #include <span>
