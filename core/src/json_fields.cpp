@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <limits>
 
+#include "core/json_list.hpp"
 #include "core/json_text.hpp"
 #include "core/limits.hpp"
 #include "core/line.hpp"
@@ -22,24 +23,6 @@ void require_key(const std::string& key, std::string_view place) {
 
 std::size_t most_bytes(Bounds bounds) {
   return static_cast<std::size_t>(bounds.high.value_or(static_cast<double>(limits::kLineBytes)));
-}
-
-constexpr int kDeepestNesting =
-    64;  // walking a value recurses, so an input may not choose the depth
-
-// "line:column" of a byte, all counted from 1.
-std::string place_of(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, std::max<std::size_t>(byte, 1) - 1);
-  const auto line = 1 + std::ranges::count(before, '\n');
-  const std::size_t last_newline = before.rfind('\n');
-  const std::size_t line_begin = last_newline == std::string_view::npos ? 0 : last_newline + 1;
-  return fmt::format("{}:{}", line, before.size() - line_begin + 1);
-}
-
-// The library's message without its "[json.exception.NAME] " and without its own place.
-std::string_view explanation(const Json::exception& error, std::string_view prefix_end) {
-  const std::string_view text = error.what();
-  return text.substr(text.find(prefix_end) + prefix_end.size());
 }
 
 }  // namespace
@@ -70,34 +53,7 @@ std::string quoted(const Json& value) {
 }
 
 Json parse_json(std::string_view text, std::string_view file) {
-  std::vector<std::set<std::string>> open_objects;
-  const auto check_event = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepestNesting)
-      throw ConfigError(fmt::format("{}: nested deeper than {} levels", file, kDeepestNesting));
-    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !open_objects.back().insert(parsed.get<std::string>()).second)
-      throw ConfigError(fmt::format("{}: the key '{}' appears twice", file,
-                                    short_line(parsed.get<std::string>())));
-    return true;
-  };
-  try {
-    return Json::parse(text, check_event);
-  } catch (const Json::parse_error& error) {
-    throw ConfigError(fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, error.byte),
-                                  printable_line(explanation(error, ": "))));
-  } catch (const Json::exception& error) {  // a number beyond the range of a double: "... '1e999'"
-    const std::string_view why = explanation(error, "] ");
-    const std::size_t quote = why.find('\'');
-    const std::size_t place = quote == std::string_view::npos
-                                  ? std::string_view::npos
-                                  : text.find(why.substr(quote + 1, why.rfind('\'') - quote - 1));
-    if (place == std::string_view::npos)
-      throw ConfigError(fmt::format("{}: not valid JSON: {}", file, why));
-    throw ConfigError(
-        fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, place + 1), why));
-  }
+  return read_json_list(one_block(text), file, {.most_tree_bytes = kMostWholeTreeBytes});
 }
 
 JsonReader::JsonReader(const Json& object, std::string file, std::string path,

@@ -13,8 +13,9 @@
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "program/plan/plan_names.hpp"
-#include "program/trace/trace.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "ranks/calibration_jobs.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
@@ -196,7 +197,7 @@ int refine(const CalibrateOptions& options) {
   std::vector<program::Trace> traces;
   std::istringstream files(*options.refine);
   for (std::string file; std::getline(files, file, ',');)
-    traces.push_back(program::parse_trace(read_file(file), file));
+    traces.push_back(program::parse_trace(unpacked_blocks(file), file));
   const sim::Refinement refined = sim::refine(load_cluster(*options.cluster), traces);
   write_file(*options.out, sim::to_json(refined.cluster));
   output("{} operators and {} collectives corrected by {} trace{} -> {}\n", refined.operators,

@@ -1,4 +1,6 @@
 // meshplan compare: predicted beside measured, or one plan's step beside another's.
+#include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
@@ -15,6 +17,7 @@
 #include "process/files.hpp"
 #include "process/gzip.hpp"
 #include "program/trace/chrome_trace.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "reports/comparison.hpp"
 #include "reports/explain/waterfall_report.hpp"
 #include "requests/simulate_request.hpp"
@@ -36,28 +39,53 @@ struct CompareOptions {
 
 enum class InputKind { Plan, Trace, Kineto, Log };
 
-/// An input, by what its text holds.
 struct Input {
   std::string file;
-  std::string text;
   InputKind kind = InputKind::Log;
 };
 
-InputKind kind_of(const std::string& file, std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  const auto has = [&](std::string_view key) { return text.find(key) != std::string_view::npos; };
-  if (first == std::string_view::npos || (text[first] != '{' && text[first] != '['))
-    return is_foreign(file, {}) ? InputKind::Plan : InputKind::Log;
-  if (has("\"traceEvents\"")) return InputKind::Kineto;
-  if (has("\"spans\"")) return InputKind::Trace;
-  if (text.substr(first).starts_with("{\"kind\"") || text[first] == '[') return InputKind::Log;
-  return InputKind::Plan;
+/// The keys in a text that tell traces apart, and how it begins.
+struct TextSigns {
+  std::string begin;  // after blanks
+  bool events = false;
+  bool spans = false;
+};
+
+TextSigns signs_of(const TextBlocks& text) {
+  constexpr std::string_view kEvents = "\"traceEvents\"", kSpans = "\"spans\"", kBlanks = " \t\r\n";
+  constexpr std::size_t kBeginBytes = 16;
+  TextSigns signs;
+  std::string seen;  // with the end of the block before: a key may lie in both
+  for (std::string_view block = text(); !block.empty() && !signs.events; block = text()) {
+    const auto first = signs.begin.empty() ? block.find_first_not_of(kBlanks) : 0;
+    if (signs.begin.size() < kBeginBytes && first != std::string_view::npos)
+      signs.begin += block.substr(first, kBeginBytes - signs.begin.size());
+    if (!signs.begin.empty() && signs.begin.front() != '{' && signs.begin.front() != '[') break;
+    seen.erase(0, seen.size() - std::min(seen.size(), kEvents.size() - 1));
+    seen += block;
+    signs.events = seen.find(kEvents) != std::string::npos;
+    signs.spans = signs.spans || seen.find(kSpans) != std::string::npos;
+  }
+  return signs;
+}
+
+/// By what its text holds.
+InputKind kind_of(const std::string& file) {
+  const TextSigns signs = signs_of(unpacked_blocks(file));
+  const char first = signs.begin.empty() ? '\0' : signs.begin.front();
+  if (first != '{' && first != '[') {
+    std::error_code ignored;
+    const bool is_read_whole = std::filesystem::is_fifo(file, ignored) ||
+                               std::filesystem::file_size(file, ignored) <= kMostTextBytes;
+    return is_read_whole && is_foreign(file, {}) ? InputKind::Plan : InputKind::Log;
+  }
+  if (signs.events) return InputKind::Kineto;
+  if (signs.spans) return InputKind::Trace;
+  return first == '[' || signs.begin.starts_with("{\"kind\"") ? InputKind::Log : InputKind::Plan;
 }
 
 Input read(const std::string& file) {
-  Input input{.file = file, .text = read_unpacked_file(file)};
-  input.kind = kind_of(file, input.text);
-  return input;
+  return {.file = file, .kind = kind_of(file)};
 }
 
 /// What is compared with: a trace, or a plan that is still to be simulated.
@@ -69,7 +97,7 @@ struct Predicted {
 
 Predicted read_predicted(const CompareOptions& options, const Input& input) {
   if (input.kind == InputKind::Trace)
-    return {.trace = program::parse_trace(input.text, input.file), .plan = {}};
+    return {.trace = program::parse_trace(unpacked_blocks(input.file), input.file), .plan = {}};
   if (input.kind == InputKind::Plan)
     return {.trace = {}, .plan = plan_of_file(input.file, options.plan)};
   throw ConfigError(fmt::format(
@@ -88,12 +116,14 @@ planner::MeasuredRun read_measured(const CompareOptions& options, const std::opt
                                     *options.step_time_s, limits::kSeconds));
     run.trace.step_times_s = {*options.step_time_s};
   } else if (input->kind == InputKind::Trace) {
-    run.trace = program::parse_trace(input->text, input->file);
+    run.trace = program::parse_trace(unpacked_blocks(input->file), input->file);
   } else if (input->kind == InputKind::Kineto) {
-    run = planner::match_kernels(planner::parse_kineto_trace(input->text, input->file), input->file,
-                                 plan, options.rank);
+    run = planner::match_kernels(
+        planner::parse_kineto_trace(unpacked_blocks(input->file), input->file), input->file, plan,
+        options.rank);
   } else {
-    planner::LoggedRun logged = planner::parse_training_log(input->text, input->file, plan);
+    planner::LoggedRun logged =
+        planner::parse_training_log(unpacked_blocks(input->file), input->file, plan);
     output(stderr, "{}: {} of {} lines are steps of {}, the first is line {}\n", input->file,
            logged.step_lines, logged.step_lines + logged.other_lines, logged.format,
            logged.first_line);

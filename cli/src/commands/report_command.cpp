@@ -12,7 +12,9 @@
 #include "planner/search/reasons.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "process/threads.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "reports/html/page.hpp"
 #include "requests/page_request.hpp"
 #include "requests/simulate_request.hpp"
@@ -55,7 +57,8 @@ reports::PageSearch page_search(const ReportOptions& options, const PlanOnCluste
 std::optional<program::Trace> measured_trace(const ReportOptions& options,
                                              const PlanOnCluster& input) {
   if (!options.measured) return std::nullopt;
-  program::Trace trace = program::parse_trace(read_file(*options.measured), *options.measured);
+  program::Trace trace =
+      program::parse_trace(unpacked_blocks(*options.measured), *options.measured);
   reports::require_run_of(input.plan, input_name(*options.file, "plan"), trace, *options.measured);
   return trace;
 }

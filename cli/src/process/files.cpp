@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unistd.h>
 #include <vector>
@@ -60,6 +61,10 @@ void require_writable(const std::string& path) {
   if (!is_folder(folder)) fail_to_write(path, fmt::format("{} is not a folder", folder));
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     fail_to_write(path, fmt::format("folder {}: {}", folder, std::strerror(errno)));
+}
+
+void require_there(const std::string& path) {
+  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
 }
 
 void write_special(const std::string& path, std::string_view text) {
@@ -138,7 +143,7 @@ bool folder_exists(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, std::size_t most_bytes) {
-  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
+  require_there(path);
   static std::mutex mutex;
   static std::map<std::string, std::string> pipes;  // what has been read cannot be read again
   const std::lock_guard lock(mutex);
@@ -147,6 +152,29 @@ std::string read_file(const std::string& path, std::size_t most_bytes) {
   std::string text = file.read_all(most_bytes);
   if (file.is_pipe()) pipes[path] = text;
   return text;
+}
+
+TextBlocks file_blocks(const std::string& path, std::size_t most_bytes) {
+  require_there(path);
+  std::error_code ignored;
+  if (std::filesystem::is_fifo(path, ignored)) {
+    const auto text = std::make_shared<const std::string>(read_file(path));
+    return [text, blocks = one_block(*text)] { return blocks(); };
+  }
+  struct Reading {
+    Reading(const std::string& path, std::size_t most_bytes) : file(path), left(most_bytes) {}
+    InputFile file;
+    std::size_t left;
+    std::array<char, std::size_t{1} << 16> block;
+  };
+  const auto reading = std::make_shared<Reading>(path, most_bytes);
+  return [reading, path, most_bytes] {
+    const std::size_t count = reading->file.read(reading->block);
+    if (count > reading->left)
+      throw ConfigError(fmt::format("{}: holds more than {} bytes, the limit", path, most_bytes));
+    reading->left -= count;
+    return std::string_view(reading->block.data(), count);
+  };
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -1,4 +1,4 @@
-// Reading and writing whole files.
+// Reading and writing files.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/text_blocks.hpp"
 
 namespace meshplan::cli {
 
@@ -20,6 +22,10 @@ constexpr std::size_t kMostTextBytes = std::size_t{1} << 26;
 /// @throws ConfigError if there is no such file, with the nearest name beside it, if it is a
 /// device, a folder or larger than `most_bytes`; IoError if it cannot be read
 std::string read_file(const std::string& path, std::size_t most_bytes = kMostTextBytes);
+
+/// The same block by block. Of a pipe no more than read_file takes is read.
+/// @throws as read_file, also while blocks are taken
+TextBlocks file_blocks(const std::string& path, std::size_t most_bytes);
 
 /// Writes beside `path` and renames, so that a reader finds the old file or the new one, never a
 /// part; a device or pipe is written as it is. An interrupt removes what was written.

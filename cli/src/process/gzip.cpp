@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <memory>
+#include <utility>
 #include <zlib.h>
 
 #include "core/error.hpp"
@@ -54,35 +56,76 @@ int append_block(z_stream& stream, std::string& out, Step step) {
   throw ConfigError(fmt::format("{}: gzip: {}", file, why));
 }
 
+/// Unpacks as much of what comes packed as a block holds.
+class Unpacker {
+ public:
+  Unpacker(TextBlocks packed, std::string file, std::size_t most_bytes)
+      : packed_(std::move(packed)), file_(std::move(file)), most_bytes_(most_bytes) {
+    if (inflateInit2(&*stream_, kGzipWindow) != Z_OK) throw std::bad_alloc();
+  }
+
+  std::string_view next() {
+    block_.clear();
+    while (block_.empty() && !ended_) unpack();
+    bytes_ += block_.size();
+    if (bytes_ > most_bytes_)
+      fail_to_unpack(file_, fmt::format("unpacks to more than {} bytes, the limit", most_bytes_));
+    return block_;
+  }
+
+ private:
+  /// Is there more of the packed text?
+  bool has_input() {
+    z_stream& stream = *stream_;
+    if (stream.avail_in > 0) return true;
+    if (rest_.empty()) rest_ = packed_();
+    packed_bytes_ += std::min<std::size_t>(rest_.size(), std::numeric_limits<uInt>::max());
+    if (!rest_.empty()) give_input(stream, rest_);
+    return stream.avail_in > 0;
+  }
+
+  void unpack() {
+    const bool has_more = has_input();
+    const int code =
+        append_block(*stream_, block_, [](z_stream& state) { return inflate(&state, Z_NO_FLUSH); });
+    if (code == Z_STREAM_END) {
+      ended_ = !has_input();
+      if (!ended_) inflateReset(&*stream_);  // files that were put one after another
+    } else if (code == Z_BUF_ERROR || (code == Z_OK && !has_more && (*stream_).avail_out > 0)) {
+      fail_to_unpack(file_, fmt::format("ends after {} bytes, before its data do", packed_bytes_));
+    } else if (code != Z_OK) {
+      fail_to_unpack(file_, (*stream_).msg != nullptr ? (*stream_).msg : "damaged data");
+    }
+  }
+
+  TextBlocks packed_;
+  std::string file_;
+  std::size_t most_bytes_;
+  ZlibStream stream_{inflateEnd};
+  std::string_view rest_;  // of the packed block
+  std::size_t packed_bytes_ = 0;
+  std::string block_;
+  std::size_t bytes_ = 0;
+  bool ended_ = false;
+};
+
 }  // namespace
 
 bool is_gzip(std::string_view text) {
   return text.starts_with("\x1f\x8b");
 }
 
+TextBlocks gunzip_blocks(TextBlocks packed, const std::string& file, std::size_t most_bytes) {
+  return [unpacker = std::make_shared<Unpacker>(std::move(packed), file, most_bytes)] {
+    return unpacker->next();
+  };
+}
+
 std::string gunzip(std::string_view packed, const std::string& file, std::size_t most_bytes) {
-  ZlibStream stream(inflateEnd);
-  if (inflateInit2(&*stream, kGzipWindow) != Z_OK) throw std::bad_alloc();
+  const TextBlocks blocks = gunzip_blocks(one_block(packed), file, most_bytes);
   std::string text;
-  std::string_view rest = packed;
-  give_input(*stream, rest);
-  while (true) {
-    if ((*stream).avail_in == 0 && !rest.empty()) give_input(*stream, rest);
-    const int code =
-        append_block(*stream, text, [](z_stream& state) { return inflate(&state, Z_NO_FLUSH); });
-    if (text.size() > most_bytes)
-      fail_to_unpack(file, fmt::format("unpacks to more than {} bytes, the limit", most_bytes));
-    if (code == Z_STREAM_END) {
-      if ((*stream).avail_in == 0 && rest.empty()) return text;
-      inflateReset(&*stream);  // files that were put one after another
-      continue;
-    }
-    if (code == Z_BUF_ERROR ||
-        (code == Z_OK && (*stream).avail_in == 0 && rest.empty() && (*stream).avail_out > 0))
-      fail_to_unpack(file, fmt::format("ends after {} bytes, before its data do", packed.size()));
-    if (code != Z_OK)
-      fail_to_unpack(file, (*stream).msg != nullptr ? (*stream).msg : "damaged data");
-  }
+  for (std::string_view block = blocks(); !block.empty(); block = blocks()) text += block;
+  return text;
 }
 
 std::string gzip(std::string_view text) {
@@ -101,9 +144,13 @@ std::string gzip(std::string_view text) {
   return packed;
 }
 
-std::string read_unpacked_file(const std::string& path) {
-  std::string text = read_file(path);
-  return is_gzip(text) ? gunzip(text, path) : text;
+TextBlocks unpacked_blocks(const std::string& path) {
+  const TextBlocks blocks = file_blocks(path, kMostUnpackedBytes);
+  std::string_view first = blocks();
+  TextBlocks all = [first, blocks]() mutable {
+    return first.empty() ? blocks() : std::exchange(first, {});
+  };
+  return is_gzip(first) ? gunzip_blocks(std::move(all), path) : all;
 }
 
 void write_packed_file(const std::string& path, std::string_view text) {

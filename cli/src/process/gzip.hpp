@@ -5,9 +5,11 @@
 #include <string>
 #include <string_view>
 
+#include "core/text_blocks.hpp"
+
 namespace meshplan::cli {
 
-/// No file is unpacked beyond this: a small one may hold terabytes of zeros.
+/// No file is read or unpacked beyond this: a small one may hold terabytes of zeros.
 constexpr std::size_t kMostUnpackedBytes = std::size_t{1} << 30;
 
 /// Does the text begin as gzip's files do?
@@ -19,8 +21,11 @@ std::string gunzip(std::string_view packed, const std::string& file,
 /// The same bytes each time: without a name and a date.
 std::string gzip(std::string_view text);
 
-/// As read_file, unpacked if it is packed.
-std::string read_unpacked_file(const std::string& path);
+/// The blocks of what comes packed. @throws as gunzip, once its blocks come to what is wrong
+TextBlocks gunzip_blocks(TextBlocks packed, const std::string& file,
+                         std::size_t most_bytes = kMostUnpackedBytes);
+/// The blocks of file_blocks, unpacked if they are packed; not more than kMostUnpackedBytes.
+TextBlocks unpacked_blocks(const std::string& path);
 /// As write_file, packed if the path ends in .gz.
 void write_packed_file(const std::string& path, std::string_view text);
 

@@ -6,9 +6,11 @@
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "process/temporary_folder.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/program_json.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "ranks/ranks.hpp"
 #include "ranks/timed_run.hpp"
 #include "runtime/launch/launch.hpp"
@@ -84,7 +86,7 @@ std::vector<planner::MeasuredSize> run_sizes(const RunSizes& how,
       if (code != kDone)
         throw IoError(
             fmt::format("the run on {} ranks ended with exit code {}", point->devices, code));
-      const program::Trace trace = program::parse_trace(read_file(trace_file), trace_file);
+      const program::Trace trace = program::parse_trace(unpacked_blocks(trace_file), trace_file);
       for (const double seconds : counted_step_times(trace))
         runs.push_back({.devices = point->devices, .step_time_s = seconds});
       progress.update(++done, points.size() * static_cast<std::size_t>(how.rounds));

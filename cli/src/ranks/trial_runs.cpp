@@ -5,8 +5,8 @@
 
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
-#include "process/files.hpp"
-#include "program/trace/trace.hpp"
+#include "process/gzip.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "ranks/timed_run.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
@@ -32,7 +32,7 @@ int measure(const TrialPlan& plan, const TrialPolicy& policy, const std::string&
                               .trace_file = trace_file},
                              plan.plan, policy.hosts);
   if (code != kDone) return code;
-  const program::Trace trace = program::parse_trace(read_file(trace_file), trace_file);
+  const program::Trace trace = program::parse_trace(unpacked_blocks(trace_file), trace_file);
   const std::vector<double> seconds = counted_step_times(trace);
   program::Trace& all = measured.runs;
   all.step_times_s.insert(all.step_times_s.end(), seconds.begin(), seconds.end());

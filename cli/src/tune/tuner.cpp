@@ -13,11 +13,13 @@
 #include "planner/tune/rebalance.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "process/interrupt.hpp"
 #include "process/kept_output.hpp"
 #include "process/threads.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "ranks/timed_run.hpp"
 #include "runtime/train/preflight.hpp"
 #include "sim/engine/breakdown.hpp"
@@ -65,7 +67,8 @@ Tuner::Tuner(TuneWork work, TuneFolder& folder)
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     runs_done_ += candidates_[i].rounds.size();
     if (candidates_[i].has_run() && is_there(folder_.trace_file(i)))
-      traces_[i] = program::parse_trace(read_file(folder_.trace_file(i)), folder_.trace_file(i));
+      traces_[i] =
+          program::parse_trace(unpacked_blocks(folder_.trace_file(i)), folder_.trace_file(i));
   }
   report_.runs_taken_over = static_cast<int>(runs_done_);
 }
@@ -256,7 +259,7 @@ Tuner::RunEnd Tuner::measure(std::size_t index, int turn) {
     cause = error.what();
   }
   if (cause.empty()) {
-    program::Trace trace = program::parse_trace(read_file(trace_file), trace_file);
+    program::Trace trace = program::parse_trace(unpacked_blocks(trace_file), trace_file);
     candidate.rounds.push_back(
         {.turn = turn, .step_times_s = counted_step_times(trace), .machine = trace.machine});
     if (traces) traces_[index] = std::move(trace);

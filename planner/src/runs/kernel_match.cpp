@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "core/error.hpp"
@@ -98,7 +99,7 @@ class StepMatcher {
     if (run.kernels.empty() || !helps) run.kind = kernel.kind;
     run.kernels.push_back(i);
     for (const std::size_t scope : kernel.scopes) {
-      const std::string& name = trace_.scopes[scope].name;
+      const std::string_view name = trace_.scopes[scope].name;
       run.backward |= contains(name, "Backward") || contains(name, "autograd::engine");
       run.optimizer |= contains(name, "Optimizer.");
     }
@@ -111,14 +112,14 @@ class StepMatcher {
 
   /// The k-th range of a name is the k-th operation of that name.
   int match_names() {
-    std::map<std::string, std::vector<std::size_t>> named;
+    std::map<std::string, std::vector<std::size_t>, std::less<>> named;
     for (std::size_t o = 0; o < operations_.size(); ++o)
       named[operations_[o].span.name].push_back(o);
-    std::map<std::string, std::map<std::size_t, std::size_t>> ranges;  // scope -> number
+    std::map<std::string_view, std::map<std::size_t, std::size_t>> ranges;  // scope -> number
     int kernels = 0;
     for (KernelRun& run : runs_)
       for (const std::size_t scope : trace_.kernels[run.kernels.front()].scopes) {
-        const std::string& name = trace_.scopes[scope].name;
+        const std::string_view name = trace_.scopes[scope].name;
         const auto found = named.find(name);
         if (!trace_.scopes[scope].annotation || found == named.end()) continue;
         auto& numbers = ranges[name];
@@ -237,7 +238,11 @@ Phase phase_of(const KernelRun& run) {
 
 Span unmatched_span(const KinetoKernel& kernel, const KernelRun& run, std::size_t number,
                     const program::Plan& plan) {
-  Span span{.phase = phase_of(run), .name = kernel.name, .id = number, .group = "", .peer = {}};
+  Span span{.phase = phase_of(run),
+            .name = std::string(kernel.name),
+            .id = number,
+            .group = "",
+            .peer = {}};
   if (!communicates(kernel.kind)) return span;
   span.group = group_of(kernel, plan.parallel);
   span.lane = lane_of(span.group);
@@ -259,8 +264,10 @@ void check_job(const KinetoTrace& trace, const std::string& file, const program:
 /// Puts the steps of a trace together.
 class RunBuilder {
  public:
-  RunBuilder(const KinetoTrace& kineto, const program::Plan& plan, int rank)
+  RunBuilder(const KinetoTrace& kineto, const std::string& file, const program::Plan& plan,
+             int rank)
       : kineto_(kineto),
+        file_(file),
         plan_(plan),
         rank_(rank),
         operations_(list_operations(plan, rank)),
@@ -271,7 +278,14 @@ class RunBuilder {
                   .world_size = plan.parallel.world_size()};
   }
 
+  /// @throws ConfigError for steps that take too long to match, or overlap without end
   MeasuredRun build() {
+    constexpr std::size_t kMostOperations = std::size_t{1} << 26;
+    if (steps_.size() > kMostOperations / std::max<std::size_t>(operations_.size(), 1))
+      throw ConfigError(fmt::format(
+          "{}: traceEvents: {} steps of {} operations of the plan each, more than {} in all, the "
+          "limit; profile fewer steps",
+          file_, steps_.size(), operations_.size(), kMostOperations));
     for (std::size_t s = 0; s < steps_.size(); ++s) add_step(s);
     run_.match.outside = static_cast<int>(kineto_.kernels.size()) - run_.match.kernels;
     for (auto& [key, left] : unmatched_) run_.match.unmatched.push_back(std::move(left));
@@ -282,11 +296,13 @@ class RunBuilder {
 
  private:
   std::vector<std::size_t> kernels_of(const ProfiledStep& step) const {
-    std::vector<std::size_t> kernels;
-    for (std::size_t i = 0; i < kineto_.kernels.size(); ++i) {
-      const double launched = kineto_.kernels[i].launched_s;
-      if (launched >= step.start_s && launched < step.end_s) kernels.push_back(i);
-    }
+    const auto at = [&](double time_s) {  // they are in the order of their launches
+      const auto found =
+          std::ranges::lower_bound(kineto_.kernels, time_s, {}, &KinetoKernel::launched_s);
+      return static_cast<std::size_t>(found - kineto_.kernels.begin());
+    };
+    std::vector<std::size_t> kernels(std::max(at(step.end_s), at(step.start_s)) - at(step.start_s));
+    std::iota(kernels.begin(), kernels.end(), at(step.start_s));
     return kernels;
   }
 
@@ -295,6 +311,10 @@ class RunBuilder {
     const std::vector<std::size_t> kernels = kernels_of(steps_[s]);
     if (kernels.empty()) return;
     run_.match.kernels += static_cast<int>(kernels.size());
+    if (static_cast<std::size_t>(run_.match.kernels) > kineto_.kernels.size())
+      throw ConfigError(fmt::format(
+          "{}: traceEvents: ProfilerStep#{} overlaps others, expected steps one after another",
+          file_, steps_[s].number));
     double start = kineto_.kernels[kernels.front()].start_s;
     for (const std::size_t i : kernels) start = std::min(start, kineto_.kernels[i].start_s);
     StepMatcher matcher(kineto_, kernels, operations_);
@@ -322,7 +342,7 @@ class RunBuilder {
   }
 
   void add_unmatched(const KinetoKernel& kernel, double seconds) {
-    UnmatchedKernel& left = unmatched_[{kernel.name, kernel.kind}];
+    UnmatchedKernel& left = unmatched_[{std::string(kernel.name), kernel.kind}];
     left.name = kernel.name;
     left.kind = kernel.kind;
     left.seconds += seconds;
@@ -330,6 +350,7 @@ class RunBuilder {
   }
 
   const KinetoTrace& kineto_;
+  const std::string& file_;
   const program::Plan& plan_;
   int rank_;
   std::vector<ListedOperation> operations_;
@@ -344,7 +365,7 @@ MeasuredRun match_kernels(const KinetoTrace& kineto, const std::string& file,
                           const program::Plan& plan, int default_rank) {
   const int rank = kineto.rank.value_or(default_rank);
   check_job(kineto, file, plan, rank);
-  return RunBuilder(kineto, plan, rank).build();
+  return RunBuilder(kineto, file, plan, rank).build();
 }
 
 }  // namespace meshplan::planner

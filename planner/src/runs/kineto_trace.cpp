@@ -9,12 +9,13 @@
 #include <span>
 #include <tuple>
 
-#include "core/json_fields.hpp"
+#include "core/json_list.hpp"
 #include "core/limits.hpp"
 #include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "core/printable.hpp"
 #include "core/units.hpp"
+#include "runs/kineto_texts.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -61,8 +62,8 @@ std::string thread_of(const Json& event) {
 }
 
 /// "[[4096, 1024], [1024], []]" as shapes; what is no list of numbers is an empty shape.
-std::vector<std::vector<std::int64_t>> shapes_of(const Json& args) {
-  std::vector<std::vector<std::int64_t>> shapes;
+KinetoTexts::Shapes shapes_of(const Json& args) {
+  KinetoTexts::Shapes shapes;
   const Json* dims = member(args, "Input Dims");
   if (dims == nullptr) dims = member(args, "Input dims");
   if (dims == nullptr || !dims->is_array()) return shapes;
@@ -104,22 +105,45 @@ std::optional<Collective> collective_named(std::string_view name) {
 }
 
 struct Launch {
-  std::string thread;
+  std::int64_t correlation = 0;  // with its kernel
+  std::string_view thread;
   double time_s = 0;
 };
 
 struct TimedScope {
-  std::string thread;
+  std::string_view thread;
   double start_s = 0;
   double end_s = 0;
-  std::size_t scope = 0;  // of KinetoTrace::scopes
+  std::uint32_t scope = 0;  // of KinetoTrace::scopes
 };
+
+/// Of an event and of the file's head what is read, all else is skipped.
+std::vector<KeptMember> kept_members() {
+  return {{"traceEvents",
+           {{"ph"},
+            {"cat"},
+            {"name"},
+            {"pid"},
+            {"tid"},
+            {"ts"},
+            {"dur"},
+            {"args",
+             {{"stream"},
+              {"correlation"},
+              {"Collective name"},
+              {"Group size"},
+              {"In msg nelems"},
+              {"Out msg nelems"},
+              {"dtype"},
+              {"Input Dims"},
+              {"Input dims"}}}}},
+          {"distributedInfo", {{"rank"}, {"world_size"}}}};
+}
 
 class KinetoReader {
  public:
-  explicit KinetoReader(std::string file) : file_(std::move(file)) {}
-
-  const std::string& file() const { return file_; }
+  explicit KinetoReader(std::string file)
+      : file_(std::move(file)), texts_(std::make_shared<KinetoTexts>(file_)) {}
 
   void add(const Json& event) {
     const TraceEvent named{event, fmt::format("{}: traceEvents[{}]", file_, number_++)};
@@ -156,6 +180,7 @@ class KinetoReader {
           file_, number_));
     find_launches();
     std::ranges::sort(trace_.steps, {}, &ProfiledStep::start_s);
+    trace_.texts = std::move(texts_);
     return std::move(trace_);
   }
 
@@ -173,8 +198,18 @@ class KinetoReader {
     return time - *first_s_;
   }
 
+  /// The most that is kept of each kind bounds the memory of a trace of any length.
+  void require_room(const TraceEvent& event, std::size_t kept, std::size_t most,
+                    std::string_view kind) const {
+    if (kept >= most)
+      throw ConfigError(fmt::format("{}: more than {} {}, the limit; profile fewer steps",
+                                    event.place, most, kind));
+  }
+
   void add_kernel(const TraceEvent& event, const Json& args) {
-    KinetoKernel kernel{.name = printable_line(text_at(event.json, "name")), .scopes = {}};
+    require_room(event, trace_.kernels.size(), kMostKernels, "kernels");
+    KinetoKernel kernel{.name = texts_->keep(printable_line(text_at(event.json, "name"))),
+                        .scopes = {}};
     kernel.kind = kind_of_kernel(kernel.name);
     kernel.start_s = kernel.launched_s = start_of(event);
     kernel.end_s = kernel.start_s + seconds_at(event, "dur");
@@ -211,8 +246,10 @@ class KinetoReader {
   }
 
   void add_launch(const TraceEvent& event, const Json& args) {
-    if (const auto correlation = whole_number(args, "correlation"))
-      launches_.try_emplace(*correlation, Launch{thread_of(event.json), start_of(event)});
+    const auto correlation = whole_number(args, "correlation");
+    if (!correlation) return;
+    require_room(event, launches_.size(), kMostLaunches, "launches");
+    launches_.push_back({*correlation, texts_->keep(thread_of(event.json)), start_of(event)});
   }
 
   void add_scope(const TraceEvent& event, const Json& args, bool annotation) {
@@ -224,22 +261,28 @@ class KinetoReader {
       if (!number)
         throw ConfigError(fmt::format("{}: name: '{}', expected ProfilerStep# and a number",
                                       event.place, short_line(name)));
+      require_room(event, trace_.steps.size(), kMostProfiledSteps, "steps");
       trace_.steps.push_back({static_cast<std::int64_t>(*number), start, end});
       return;
     }
-    timed_scopes_.push_back({thread_of(event.json), start, end, trace_.scopes.size()});
-    trace_.scopes.push_back({std::move(name), annotation, shapes_of(args)});
+    require_room(event, trace_.scopes.size(), kMostScopes, "operators and annotations");
+    timed_scopes_.push_back({texts_->keep(thread_of(event.json)), start, end,
+                             static_cast<std::uint32_t>(trace_.scopes.size())});
+    trace_.scopes.push_back({texts_->keep(name), annotation, texts_->keep(shapes_of(args))});
   }
 
   /// Which scopes are open when a kernel is launched: those of a thread lie inside each other.
   void find_launches() {
-    std::map<std::string, std::vector<std::size_t>> by_thread;
+    std::map<std::string_view, std::vector<std::size_t>> by_thread;
+    std::ranges::stable_sort(launches_, {},
+                             &Launch::correlation);  // the first of equal ones counts
     for (std::size_t i = 0; i < trace_.kernels.size(); ++i) {
       if (!correlations_[i]) continue;
-      const auto launch = launches_.find(*correlations_[i]);
-      if (launch == launches_.end()) continue;
-      trace_.kernels[i].launched_s = launch->second.time_s;
-      by_thread[launch->second.thread].push_back(i);
+      const auto launch =
+          std::ranges::lower_bound(launches_, *correlations_[i], {}, &Launch::correlation);
+      if (launch == launches_.end() || launch->correlation != *correlations_[i]) continue;
+      trace_.kernels[i].launched_s = launch->time_s;
+      by_thread[launch->thread].push_back(i);
     }
     std::ranges::stable_sort(timed_scopes_, [](const TimedScope& a, const TimedScope& b) {
       return std::tie(a.thread, a.start_s, b.end_s) < std::tie(b.thread, b.start_s, a.end_s);
@@ -261,43 +304,37 @@ class KinetoReader {
     std::size_t next = 0;
     for (const std::size_t i : kernels) {
       const double time = trace_.kernels[i].launched_s;
-      while (next < scopes.size() && scopes[next].start_s <= time) {
-        while (!open.empty() && open.back()->end_s <= scopes[next].start_s) open.pop_back();
-        open.push_back(&scopes[next++]);
-      }
-      while (!open.empty() && open.back()->end_s < time) open.pop_back();
+      while (next < scopes.size() && scopes[next].start_s <= time) push_open(open, scopes[next++]);
+      std::erase_if(open, [&](const TimedScope* scope) { return scope->end_s < time; });
       constexpr std::size_t kDeepest = 64;
-      for (const TimedScope* scope : open)
-        if (scope->end_s >= time && trace_.kernels[i].scopes.size() < kDeepest)
-          trace_.kernels[i].scopes.push_back(scope->scope);
+      for (std::size_t k = 0; k < std::min(open.size(), kDeepest); ++k)
+        trace_.kernels[i].scopes.push_back(open[k]->scope);
     }
+  }
+
+  /// Leaves out what has ended. Scopes of a thread should lie in one another; those of a damaged
+  /// trace may not.
+  void push_open(std::vector<const TimedScope*>& open, const TimedScope& scope) const {
+    constexpr std::size_t kMostOpen = 4096;
+    while (!open.empty() && open.back()->end_s <= scope.start_s) open.pop_back();
+    if (open.size() == kMostOpen)
+      std::erase_if(open, [&](const TimedScope* other) { return other->end_s < scope.start_s; });
+    if (open.size() == kMostOpen)
+      throw ConfigError(fmt::format(
+          "{}: traceEvents: more than {} operators and annotations of a thread at once, the limit",
+          file_, kMostOpen));
+    open.push_back(&scope);
   }
 
   std::string file_;
   std::size_t number_ = 0;
   std::optional<double> first_s_;
   KinetoTrace trace_;
+  std::shared_ptr<KinetoTexts> texts_;
   std::vector<std::optional<std::int64_t>> correlations_;  // of the kernels
-  std::map<std::int64_t, Launch> launches_;
+  std::vector<Launch> launches_;
   std::vector<TimedScope> timed_scopes_;
 };
-
-/// Reads events one by one, so that a trace of a gigabyte is never held as JSON.
-/// @throws Json::exception
-Json read_events(std::string_view text, KinetoReader& reader) {
-  bool in_events = false;
-  return Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 64) throw ConfigError(reader.file() + ": nested deeper than 64 levels");
-    if (depth == 1 && event == Json::parse_event_t::key)
-      in_events = parsed.get<std::string>() == "traceEvents";
-    const bool whole = event == Json::parse_event_t::object_end ||
-                       event == Json::parse_event_t::array_end ||
-                       event == Json::parse_event_t::value;
-    if (!in_events || depth != 2 || !whole) return true;
-    reader.add(parsed);
-    return false;
-  });
-}
 
 }  // namespace
 
@@ -313,19 +350,22 @@ std::vector<ProfiledStep> whole_steps(const KinetoTrace& trace) {
   return {all};
 }
 
-KinetoTrace parse_kineto_trace(std::string_view text, const std::string& file) {
+KinetoTrace parse_kineto_trace(const TextBlocks& text, const std::string& file) {
   KinetoReader reader(file);
-  Json root;
-  try {
-    root = read_events(text, reader);
-  } catch (const Json::exception&) {
-    parse_json(text, file);  // says where
-    throw ConfigError(fmt::format("{}: not valid JSON", file));
-  }
+  const Json root =
+      read_json_list(text, file,
+                     {.key = "traceEvents",
+                      .kept = kept_members(),
+                      .keys_are_unique = false,
+                      .use = [&](const Json& event, std::size_t /*index*/) { reader.add(event); }});
   if (!root.is_object() || member(root, "traceEvents") == nullptr)
     throw ConfigError(fmt::format("{}: expected an object with 'traceEvents'", file));
   reader.add_header(root);
   return reader.take();
+}
+
+KinetoTrace parse_kineto_trace(std::string_view text, const std::string& file) {
+  return parse_kineto_trace(one_block(text), file);
 }
 
 }  // namespace meshplan::planner

@@ -1,6 +1,7 @@
 #include "planner/runs/training_log.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -27,50 +28,79 @@ std::string plain(std::string_view line) {
   return text;
 }
 
-std::vector<LogLine> lines_of(std::string_view text, const std::string& file) {
-  std::vector<LogLine> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back({.text = plain(text.substr(begin, end - begin)),
-                     .place = fmt::format("{}:{}", file, lines.size() + 1)});
-    begin = end + 1;
-  }
-  return lines;
+/// What a format has found so far.
+struct Reading {
+  const LogFormat* format;
+  LoggedRun run;
+  std::map<std::int64_t, double> steps;
+  std::exception_ptr error = nullptr;  // at its first line that cannot be read
+
+  bool has_ended_others() const { return error || run.step_lines > 0; }
+};
+
+void add_line(Reading& reading, const LogLine& line, std::size_t number,
+              const program::Plan& plan) {
+  const auto step = reading.format->read(line, plan);
+  if (!step) return;
+  if (reading.run.step_lines++ == 0) reading.run.first_line = static_cast<int>(number);
+  double& seconds = reading.steps[step->step];
+  seconds = std::max(seconds, step->seconds);
+  if (reading.steps.size() > kMostLoggedSteps)
+    throw ConfigError(
+        fmt::format("{}: more than {} steps, the limit", line.place, kMostLoggedSteps));
 }
 
-LoggedRun read_as(const LogFormat& format, const std::vector<LogLine>& lines,
-                  const program::Plan& plan) {
-  LoggedRun run{.format = std::string(format.name), .step_times_s = {}};
-  std::map<std::int64_t, double> steps;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto step = format.read(lines[i], plan);
-    if (!step) {
-      ++run.other_lines;
-      continue;
+/// The first format of the list that reads a step, or fails to, is the log's. So later ones are
+/// dropped as soon as one does, and all are read in one pass.
+std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
+                              const program::Plan& plan, std::size_t& lines) {
+  std::vector<Reading> readings;
+  for (const LogFormat& format : log_formats())
+    readings.push_back({.format = &format,
+                        .run = {.format = std::string(format.name), .step_times_s = {}},
+                        .steps = {}});
+  for_each_line(text, file, [&](std::string_view raw, std::size_t number) {
+    lines = number;
+    if (raw.empty()) return;
+    const LogLine line{.text = plain(raw), .place = fmt::format("{}:{}", file, number)};
+    for (std::size_t i = 0; i < readings.size(); ++i) {
+      if (readings[i].error) break;
+      try {
+        add_line(readings[i], line, number, plan);
+      } catch (const ConfigError&) {
+        if (i == 0) throw;
+        readings[i].error = std::current_exception();
+      }
+      if (readings[i].has_ended_others())
+        readings.erase(readings.begin() + static_cast<std::ptrdiff_t>(i) + 1, readings.end());
     }
-    if (run.step_lines++ == 0) run.first_line = static_cast<int>(i) + 1;
-    double& seconds = steps[step->step];
-    seconds = std::max(seconds, step->seconds);
-  }
-  for (const auto& [number, seconds] : steps) run.step_times_s.push_back(seconds);
-  return run;
+  });
+  return readings;
 }
 
 }  // namespace
 
-LoggedRun parse_training_log(std::string_view text, const std::string& file,
+LoggedRun parse_training_log(const TextBlocks& text, const std::string& file,
                              const program::Plan& plan) {
-  const std::vector<LogLine> lines = lines_of(text, file);
-  std::vector<std::string_view> names;
-  for (const LogFormat& format : log_formats()) {
-    names.push_back(format.name);
-    LoggedRun run = read_as(format, lines, plan);
-    if (run.step_lines > 0) return run;
+  std::size_t lines = 0;
+  for (Reading& reading : read_all(text, file, plan, lines)) {
+    if (reading.error) std::rethrow_exception(reading.error);
+    if (reading.run.step_lines == 0) continue;
+    reading.run.other_lines = static_cast<int>(lines) - reading.run.step_lines;
+    for (const auto& [number, seconds] : reading.steps) reading.run.step_times_s.push_back(seconds);
+    return std::move(reading.run);
   }
+  std::vector<std::string_view> names;
+  for (const LogFormat& format : log_formats()) names.push_back(format.name);
   throw ConfigError(fmt::format(
       "{}:1: none of {} lines says the time of a step as {} print it, for example 'iteration 10/ "
       "1000 | elapsed time per iteration (ms): 14660.1 |'; a time alone is given by --step-time",
-      file, lines.size(), fmt::join(names, ", ")));
+      file, lines, fmt::join(names, ", ")));
+}
+
+LoggedRun parse_training_log(std::string_view text, const std::string& file,
+                             const program::Plan& plan) {
+  return parse_training_log(one_block(text), file, plan);
 }
 
 }  // namespace meshplan::planner

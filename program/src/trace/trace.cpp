@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include "core/index.hpp"
+#include "core/json_list.hpp"
 #include "core/limits.hpp"
 #include "plan_file/plan_fields.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/lane_names.hpp"
+#include "program/trace/trace_blocks.hpp"
 
 namespace meshplan::program {
 
@@ -66,6 +68,32 @@ void fields(Visitor& v, TraceFile& f) {
   v.required("spans", f.trace.spans, "what each lane of each rank did");
 }
 
+Span read_span(const Json& value, const std::string& file, std::size_t index) {
+  const std::string path = fmt::format("spans[{}]", index);
+  if (!value.is_object())
+    throw ConfigError(fmt::format("{}: {}: expected an object, got {}", file, path, quoted(value)));
+  return read_object<Span>(value, file, path);
+}
+
+std::size_t bytes_of(const Span& span) {
+  constexpr std::size_t kInPlace = 15;  // of a string: shorter ones take no memory of their own
+  const auto own = [](const std::string& text) {
+    return text.size() > kInPlace ? text.size() + 16 : 0;
+  };
+  return sizeof(Span) + own(span.name) + own(span.group);
+}
+
+void require_room(std::size_t spans, std::size_t bytes, const std::string& file) {
+  if (spans > static_cast<std::size_t>(limits::kRecordedOperations))
+    throw ConfigError(fmt::format("{}: spans: more than {}, the limit; trace fewer steps or ranks",
+                                  file, limits::kRecordedOperations));
+  if (bytes > kMostSpansBytes)
+    throw ConfigError(fmt::format(
+        "{}: spans: {} of them take more than {} bytes of memory, the limit; trace fewer steps or "
+        "ranks",
+        file, spans, kMostSpansBytes));
+}
+
 // Every reader indexes by rank.
 void check_spans(const Trace& trace, const std::string& file) {
   if (trace.world_size != trace.plan.parallel.world_size())
@@ -113,12 +141,27 @@ Span make_span(const Program& program, const OperationInstance& instance, const 
   return span;
 }
 
-Trace parse_trace(std::string_view text, const std::string& file) {
-  TraceFile parsed = read_json<TraceFile>(text, file);
+Trace parse_trace(const TextBlocks& text, const std::string& file) {
+  std::vector<Span> spans;
+  std::size_t bytes = 0;
+  const Json root =
+      read_json_list(text, file, {.key = "spans", .use = [&](const Json& value, std::size_t index) {
+                                    spans.push_back(read_span(value, file, index));
+                                    bytes += bytes_of(spans.back());
+                                    require_room(spans.size(), bytes, file);
+                                  }});
+  if (!root.is_object())
+    throw ConfigError(fmt::format("{}: expected a JSON object, got {}", file, root.type_name()));
+  TraceFile parsed = read_object<TraceFile>(root, file, "");
   parsed.trace.schema_version = parsed.schema_version;
   parsed.trace.plan = parse_plan(parsed.plan.value.dump(), file + ": plan");
+  parsed.trace.spans = std::move(spans);
   check_spans(parsed.trace, file);
   return std::move(parsed.trace);
+}
+
+Trace parse_trace(std::string_view text, const std::string& file) {
+  return parse_trace(one_block(text), file);
 }
 
 std::string to_json(const Trace& trace) {

@@ -131,7 +131,7 @@ TEST_CASE("a kernel belongs to the ranges that are open at its launch", "[planne
   const auto names = [&](std::size_t kernel) {
     std::vector<std::string> list;
     for (const std::size_t scope : trace.kernels[kernel].scopes)
-      list.push_back(trace.scopes[scope].name);
+      list.emplace_back(trace.scopes[scope].name);
     return list;
   };
   CHECK(names(0) == std::vector<std::string>{"mlp", "aten::linear", "aten::addmm"});

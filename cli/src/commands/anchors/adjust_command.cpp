@@ -113,7 +113,7 @@ MeasuredStep measured_step(const AdjustOptions& options, const program::Plan& pl
             .source = fmt::format("--step-time {:g}", *options.step_time_s)};
   }
   planner::LoggedRun logged =
-      planner::parse_training_log(read_unpacked_file(*options.log), *options.log, plan);
+      planner::parse_training_log(unpacked_blocks(*options.log), *options.log, plan);
   program::Trace trace;
   trace.measured = true;
   trace.step_times_s = std::move(logged.step_times_s);

@@ -13,8 +13,10 @@
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "process/temporary_folder.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/trace/trace_blocks.hpp"
 #include "ranks/timed_run.hpp"
 #include "ranks/trial_runs.hpp"
 #include "reports/lesson_report.hpp"
@@ -125,7 +127,8 @@ std::variant<reports::Comparison, int> look_into(const PreparedRun& run, const T
                               .device_flags = kOnProcessors},
                              run.trial.plan, policy.hosts);
   if (code != kDone) return code;
-  return reports::compare(run.predicted, program::parse_trace(read_file(trace_file), trace_file));
+  return reports::compare(run.predicted,
+                          program::parse_trace(unpacked_blocks(trace_file), trace_file));
 }
 
 int run_lesson(const LessonOptions& options, const Lesson& lesson) {

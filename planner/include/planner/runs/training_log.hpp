@@ -1,13 +1,18 @@
 // Step times out of the log that a training run of another stack has printed.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/text_blocks.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::planner {
+
+/// The most steps that a log is read of.
+constexpr std::size_t kMostLoggedSteps = std::size_t{1} << 21;
 
 struct LoggedRun {
   std::string format;                // "Megatron-LM"
@@ -22,7 +27,9 @@ struct LoggedRun {
 /// that several ranks log takes as long as the slowest of them says.
 /// @param plan  of the run: its tokens and ranks turn throughput into time
 /// @throws ConfigError naming file and line for a line of such a stack that cannot be read, for a
-/// batch that is not the plan's, and where no line says the time of a step
+/// batch that is not the plan's, where no line says the time of a step, or more than are read do
+LoggedRun parse_training_log(const TextBlocks& text, const std::string& file,
+                             const program::Plan& plan);
 LoggedRun parse_training_log(std::string_view text, const std::string& file,
                              const program::Plan& plan);
 
