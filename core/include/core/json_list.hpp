@@ -22,7 +22,7 @@ struct KeptMember {
 /// The largest trees of JSON, as bytes in memory: of a text that comes in blocks, and of one that
 /// is held as a whole.
 constexpr std::size_t kMostTreeBytes = std::size_t{1} << 27;
-constexpr std::size_t kMostWholeTreeBytes = std::size_t{1} << 29;
+constexpr std::size_t kMostWholeTreeBytes = std::size_t{3} << 27;
 
 struct JsonListReading {
   std::string_view key = {};                     // of the list, in the root; empty: there is none

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Small packed files that unpack to much: input_memory_test.py MESHPLAN
+"""Files that hold much: input_memory_test.py MESHPLAN
 
-Traces and logs are read block by block, so each is read or refused, with its name, within 1 GiB.
+Small packed traces and logs unpack to much and are read block by block; plans are the largest texts
+that are read as a whole. Each is read or refused, with its name, within 1 GiB.
 """
 import functools
 import gzip
@@ -15,6 +16,7 @@ from pathlib import Path
 
 MOST_BYTES = 1 << 30  # of memory
 MUCH = 320 << 20      # bytes of a file, unpacked: a tree of so much JSON takes more than MOST_BYTES
+WHOLE = 1 << 26       # bytes of the largest text that is read as a whole
 HEAD = b'{"schemaVersion": 1, "traceEvents": [\n'
 STEP = b'{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":9e9},\n'
 LAST = b'{"ph":"X","cat":"kernel","name":"last","pid":0,"tid":7,"ts":1,"dur":1}]}\n'
@@ -106,6 +108,25 @@ def logs():
     yield "blank.log", [much(b" ")], 2
 
 
+def plans():
+    for name, element in ("numbers", b"0,"), ("lists", b"[],"), ("objects", b"{},"), ("strings", b'"",'):
+        yield f"plan_{name}.json", b"[" + element * (WHOLE // len(element) - 2) + b"0]", 2
+    yield "plan_keys.json", b"{" + b",".join(b'"%07d":0' % key for key in range(WHOLE // 13)) + b"}", 2
+
+
+def files(folder):
+    """Writes one at a time. @returns its name, the command that reads it, and the exit code"""
+    for file, parts, expected in itertools.chain(traces(), own_traces(), logs()):
+        packed = f"{file}.gz"
+        with open(folder / packed, "wb") as out:
+            for block in all_blocks(parts):
+                out.write(packed_once(block))
+        yield packed, ["compare", "plan.json", packed], expected
+    for file, text, expected in plans():
+        (folder / file).write_bytes(text)
+        yield file, ["simulate", file], expected
+
+
 def peak_bytes(words, folder):
     """Runs a command. @returns its exit code, what it said, and the memory it took"""
     with tempfile.TemporaryFile() as said:
@@ -132,21 +153,17 @@ def main(meshplan):
         folder = Path(name)
         subprocess.run([meshplan, "simulate", "--model", "llama3-8b", "--cluster", "dgx-h100",
                         "--global-batch", "8", "--seq-len", "4096", "--tp", "8", "--out", "plan.json"], cwd=folder, check=True, capture_output=True)
-        for file, parts, expected in itertools.chain(traces(), own_traces(), logs()):
-            packed = f"{file}.gz"
-            with open(folder / packed, "wb") as out:
-                for block in all_blocks(parts):
-                    out.write(packed_once(block))
-            code, said, peak = peak_bytes([meshplan, "compare", "plan.json", packed], folder)
-            size = (folder / packed).stat().st_size
-            print(f"{packed}: {size} bytes, exit code {code}, {peak >> 20} MiB: {said[:200].strip()}", flush=True)
+        for file, words, expected in files(folder):
+            code, said, peak = peak_bytes([meshplan, *words], folder)
+            size = (folder / file).stat().st_size
+            print(f"{file}: {size} bytes, exit code {code}, {peak >> 20} MiB: {said[:200].strip()}", flush=True)
             if code != expected:
-                faults.append(f"{packed}: exit code {code}, expected {expected}: {said[:300]}")
-            if code == 2 and packed not in said:
-                faults.append(f"{packed}: is not named: {said[:300]}")
+                faults.append(f"{file}: exit code {code}, expected {expected}: {said[:300]}")
+            if code == 2 and file not in said:
+                faults.append(f"{file}: is not named: {said[:300]}")
             if is_measured and peak > MOST_BYTES:
-                faults.append(f"{packed}: took {peak} bytes of memory, more than {MOST_BYTES}")
-            (folder / packed).unlink()
+                faults.append(f"{file}: took {peak} bytes of memory, more than {MOST_BYTES}")
+            (folder / file).unlink()
     for fault in faults:
         print(fault)
     return 1 if faults else 0
