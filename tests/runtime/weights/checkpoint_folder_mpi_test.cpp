@@ -164,8 +164,6 @@ TEST_CASE("retention keeps the newest, and leftovers of a killed save are remove
     CheckpointJob job(plan, *group, folder.path(), /*keep=*/2);
     CHECK_FALSE(fs::exists(folder.path() + "/step-9.tmp"));
     CHECK_FALSE(fs::exists(folder.path() + "/step-8.old.tmp"));
-    for (const char* mine : {"step-notes.txt", "step-notes.tmp", "step-of-mine.tmp"})
-      CHECK(fs::exists(folder.path() + "/" + mine));
     for (const int step : {1, 2, 3, 10, 9, 9}) job.save(step);  // 9 twice: replaced
     job.wait();
     CHECK(runtime::checkpoint_steps(folder.path()) == std::vector<std::int64_t>{9, 10});
@@ -174,8 +172,8 @@ TEST_CASE("retention keeps the newest, and leftovers of a killed save are remove
     for (const auto& entry : fs::directory_iterator(folder.path()))
       names.push_back(entry.path().filename().string());
     std::ranges::sort(names);
-    CHECK(names ==
-          std::vector<std::string>{".meshplan-lock", "step-10", "step-9", "step-notes.txt"});
+    CHECK(names == std::vector<std::string>{".meshplan-lock", "step-10", "step-9", "step-notes.tmp",
+                                            "step-notes.txt", "step-of-mine.tmp"});
     CHECK_THROWS_WITH(CheckpointJob(plan, *group, folder.path()),
                       Contains("another job writes checkpoints"));
   }
