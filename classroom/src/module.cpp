@@ -19,6 +19,8 @@
 namespace meshplan::classroom {
 namespace {
 
+constexpr double kMostWordBytes = 1 << 26;  // a plan is a word, too
+
 /// One of the command's requests, or what a page needs to know before it can ask one.
 struct Asked {
   std::string name;
@@ -28,7 +30,7 @@ struct Asked {
 template <class Visitor>
 void fields(Visitor& v, Asked& a) {
   v.required("name", a.name, "of the question");
-  v.required("words", a.words, "options, as the command line spells them");
+  v.required("words", a.words, "options, as the command line spells them", at_most(kMostWordBytes));
 }
 
 std::string names_json() {
@@ -41,8 +43,7 @@ std::string names_json() {
 Json options_json(const cli::Question& question) {
   Json options = Json::array();
   for (const cli::OptionInfo& option : cli::options_of(question))
-    options.push_back(
-        {{"flag", option.flag}, {"help", option.help}, {"choices", option.choices}});
+    options.push_back({{"flag", option.flag}, {"help", option.help}, {"choices", option.choices}});
   return options;
 }
 
