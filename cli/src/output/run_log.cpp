@@ -53,7 +53,7 @@ bool is_file(int file) {
 
 RunLog::RunLog(std::string path, int file) : path_(std::move(path)), file_(file) {}
 
-RunLog::RunLog(std::string path, bool append) : RunLog(path, open_log(path, O_CREAT)) {
+RunLog::RunLog(const std::string& path, bool append) : RunLog(path, open_log(path, O_CREAT)) {
   if (!is_file(file_) || is_of_system(path_)) return;
   // Held until the descriptor is closed, by whatever ends the run. Without support by the file
   // system there is no lock, and a log.

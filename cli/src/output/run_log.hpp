@@ -11,7 +11,7 @@ class RunLog {
   /// Empties the file unless `append`, once it is sure that no other run writes it.
   /// @param append  after what is there: a resumed run goes on
   /// @throws ConfigError while another run writes it, or if it is a link to a file; IoError
-  RunLog(std::string path, bool append);
+  RunLog(const std::string& path, bool append);
   ~RunLog();
   /// The log of a run that is going on, for a process that is not its writer. @throws as above
   static RunLog beside_writer(const std::string& path);

@@ -165,7 +165,7 @@ TextBlocks file_blocks(const std::string& path, std::size_t most_bytes) {
     Reading(const std::string& path, std::size_t most_bytes) : file(path), left(most_bytes) {}
     InputFile file;
     std::size_t left;
-    std::array<char, std::size_t{1} << 16> block;
+    std::array<char, std::size_t{1} << 16> block{};
   };
   const auto reading = std::make_shared<Reading>(path, most_bytes);
   return [reading, path, most_bytes] {
