@@ -72,11 +72,11 @@ bool is_formula(std::string_view text) {
 
 }  // namespace
 
-std::string csv_cell(std::string_view given) {
-  const std::string text = is_formula(given) ? fmt::format("'{}", given) : std::string(given);
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+std::string csv_cell(std::string_view text) {
+  std::string cell = is_formula(text) ? fmt::format("'{}", text) : std::string(text);
+  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string result = "\"";
-  for (const char c : text) {
+  for (const char c : cell) {
     if (c == '"') result += '"';
     result += c;
   }

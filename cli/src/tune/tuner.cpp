@@ -106,7 +106,8 @@ std::optional<planner::InfeasibleResult> Tuner::run() {
 
 std::optional<TuneStop> Tuner::run_turn(const std::vector<std::size_t>& indexes,
                                         const InterruptRequest& interrupt, Progress& progress) {
-  const auto most = static_cast<std::size_t>(work_.policy.top * work_.policy.least_rounds);
+  const auto most = static_cast<std::size_t>(work_.policy.top) *
+                    static_cast<std::size_t>(work_.policy.least_rounds);
   const int turn = last_turn() + 1;
   for (const std::size_t index : indexes) {
     if (interrupt.made()) return TuneStop::Interrupted;
