@@ -57,7 +57,7 @@ std::optional<double> product_flops(const LaunchScope& scope) {
 /// The kernels of one step.
 class StepMatcher {
  public:
-  StepMatcher(const KinetoTrace& trace, std::vector<std::size_t> kernels,
+  StepMatcher(const KinetoTrace& trace, const std::vector<std::size_t>& kernels,
               const std::vector<ListedOperation>& operations)
       : trace_(trace), operations_(operations), taken_(operations.size(), false) {
     std::map<std::size_t, std::size_t> run_of_scope;

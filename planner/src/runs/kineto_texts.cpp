@@ -24,7 +24,7 @@ std::span<const std::vector<std::int64_t>> KinetoTexts::keep(Shapes shapes) {
   if (!is_new) return *kept;
   std::size_t bytes = kNodeBytes + sizeof(Shapes);
   for (const auto& shape : *kept)
-    bytes += sizeof(shape) + kNodeBytes + shape.size() * sizeof(std::int64_t);
+    bytes += sizeof(Shapes::value_type) + kNodeBytes + shape.size() * sizeof(std::int64_t);
   count(bytes);
   return *kept;
 }

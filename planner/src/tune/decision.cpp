@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
 
 namespace meshplan::planner {
@@ -79,7 +80,7 @@ TuneDecision decide(const std::vector<TuneCandidate>& candidates, const TunePoli
       candidates, [](const TuneCandidate& candidate) { return candidate.failure.has_value(); });
   if (seconds_used >= policy.most_seconds) return {.measure = {}, .stop = TuneStop::TimeUsed};
   if (ran == 0) {
-    if (failed < 2 * policy.top)
+    if (failed < std::ptrdiff_t{2} * policy.top)
       if (std::vector<std::size_t> first = first_turn(candidates, policy); !first.empty())
         return {.measure = std::move(first)};
     return {.measure = {}, .stop = TuneStop::AllFailed};
@@ -94,7 +95,7 @@ TuneDecision decide(const std::vector<TuneCandidate>& candidates, const TunePoli
       const bool all = ran + failed == std::ssize(candidates);
       return {.measure = {}, .stop = all ? TuneStop::AllMeasured : TuneStop::Settled};
     }
-    if (ran >= policy.top || failed >= 2 * policy.top)
+    if (ran >= policy.top || failed >= std::ptrdiff_t{2} * policy.top)
       return {.measure = {}, .stop = TuneStop::TopReached};
     turn.push_back(open.front());
   }

@@ -312,7 +312,7 @@ void LaunchedJob::end_after(milliseconds grace, const std::string& cause) {
   cause_at_end_ = cause;
 }
 
-std::optional<int> LaunchedJob::status_of_mpiexec() {
+std::optional<int> LaunchedJob::status_of_mpiexec() const {
   int status = 0;
   return ::waitpid(mpiexec_, &status, WNOHANG) == mpiexec_ ? std::optional(status) : std::nullopt;
 }
@@ -387,11 +387,10 @@ std::string LaunchedJob::silent_cause(int status) const {
   const std::string how = WIFSIGNALED(status) ? fmt::format("signal {} ({})", WTERMSIG(status),
                                                             strsignal(WTERMSIG(status)))
                                               : fmt::format("exit code {}", WEXITSTATUS(status));
-  const std::string ended =
-      fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
+  std::string ended = fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
   const bool broken_pipe = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;  // others left first
   if (WIFSIGNALED(status) && !broken_pipe) return ended;
-  if (const std::string host = unreached_host(status); !host.empty()) return host;
+  if (std::string host = unreached_host(status); !host.empty()) return host;
   if (!desk_.lost().empty()) return cause_of_loss();
   if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
   if (!desk_.has_heard_any() && has_own_ranks()) return unheard_cause(status, how);

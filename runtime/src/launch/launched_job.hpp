@@ -48,7 +48,7 @@ class LaunchedJob {
   void relay();
   void find_helpers();
   void supervise();
-  std::optional<int> status_of_mpiexec();
+  std::optional<int> status_of_mpiexec() const;
   void end_after(std::chrono::milliseconds grace, const std::string& cause);
   int conclude(int status);
   std::vector<int> processes_here() const;  // ranks and guardians

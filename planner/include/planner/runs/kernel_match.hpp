@@ -35,10 +35,10 @@ struct MeasuredRun {
   KernelMatch match;
 };
 
-/// @param rank  of the plan whose kernels these are, if the trace does not say
+/// @param default_rank  of the plan whose kernels these are, if the trace does not say
 /// @throws ConfigError if the trace is of a job with another number of ranks, or of no rank of the
 /// plan
-MeasuredRun match_kernels(const KinetoTrace& trace, const std::string& file,
-                          const program::Plan& plan, int rank);
+MeasuredRun match_kernels(const KinetoTrace& kineto, const std::string& file,
+                          const program::Plan& plan, int default_rank);
 
 }  // namespace meshplan::planner
