@@ -168,7 +168,9 @@ class Fuzz:
         named = re.search(r"after step (\d+); saved \S+/step-(\d+)$", (folder / "stderr").read_text(), re.M)
         if named and not (saved / f"step-{named[2]}" / "index.json").exists():
             faults.append(f"step {named[2]} is not there")
-        steps = [int(path.parent.name[5:]) for path in saved.glob("step-*/index.json")] if saved.exists() else []
+        # A kill may leave step-N.tmp, with its index, of a save or a removal.
+        names = [path.parent.name[5:] for path in saved.glob("step-*/index.json")] if saved.exists() else []
+        steps = [int(name) for name in names if name.isdigit()]
         if max(steps, default=0) == STEPS:
             return faults
         rest = subprocess.run(command + (["--resume", "latest"] if steps else []), cwd=folder, capture_output=True,
