@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fmt/format.h>
 #include <poll.h>
 #include <random>
@@ -22,8 +23,19 @@ namespace {
 
 constexpr std::size_t kMostBytes = 32768;  // longer texts are cut
 
-/// Kind and rank go before the text of a message.
-constexpr std::size_t kHeaderBytes = 2 * sizeof(std::int32_t);
+/// Goes before the text of a message.
+struct Header {
+  LauncherMessage::Kind kind;
+  std::int32_t rank;
+  std::int64_t said_ns;
+};
+
+/// The launcher and who talks to it share this machine's clock.
+Header header_now(LauncherMessage::Kind kind, int rank) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // also in a signal handler
+  return {kind, rank, std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec};
+}
 
 std::string random_name() {
   std::random_device random;
@@ -56,10 +68,10 @@ void LauncherLine::hang_up() {
 
 bool LauncherLine::say(LauncherMessage::Kind kind, int rank, const std::string& text) {
   if (socket_ < 0) return false;
-  const std::int32_t header[] = {static_cast<std::int32_t>(kind), rank};
-  std::string message(kHeaderBytes, '\0');
-  std::memcpy(message.data(), header, kHeaderBytes);
-  message += text.substr(0, kMostBytes - kHeaderBytes);
+  const Header header = header_now(kind, rank);
+  std::string message(sizeof header, '\0');
+  std::memcpy(message.data(), &header, sizeof header);
+  message += text.substr(0, kMostBytes - sizeof header);
   return ::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(message.size());
 }
@@ -110,8 +122,8 @@ bool tell_launcher(const StoppedRun& run) {
 void tell_launcher_of_interrupt() noexcept {
   const LauncherLine* line = line_of_process;
   if (line == nullptr || line->socket() < 0) return;
-  const std::int32_t header[] = {static_cast<std::int32_t>(LauncherMessage::Kind::Interrupted), 0};
-  ::send(line->socket(), header, sizeof(header), MSG_NOSIGNAL);
+  const Header header = header_now(LauncherMessage::Kind::Interrupted, 0);
+  ::send(line->socket(), &header, sizeof header, MSG_NOSIGNAL);
 }
 
 // ---------------------------------------------------------------- the launcher's end
@@ -134,9 +146,18 @@ bool LauncherDesk::has_starting_rank() const {
 }
 
 std::vector<std::string> LauncherDesk::hear() {
+  Reports reports;
+  read_all(reports);
+  // What led to a report may have been said before it, on a line that was not taken yet.
+  if (!reports.empty()) read_all(reports);
+  std::vector<std::string> texts;
+  for (auto& [said_ns, text] : reports) texts.push_back(std::move(text));
+  return texts;
+}
+
+void LauncherDesk::read_all(Reports& reports) {
   while (const auto peer = accept_own_user(listener_))
     callers_.push_back({.socket = peer->socket, .pid = peer->pid});
-  std::vector<std::string> reports;
   std::erase_if(callers_, [&](Caller& caller) {
     if (read(caller, reports)) return false;
     ::close(caller.socket);
@@ -144,29 +165,28 @@ std::vector<std::string> LauncherDesk::hear() {
     if (caller.guarded_machine) unguarded_.insert(*caller.guarded_machine);
     return true;
   });
-  return reports;
 }
 
-bool LauncherDesk::read(Caller& caller, std::vector<std::string>& reports) {
+bool LauncherDesk::read(Caller& caller, Reports& reports) {
   std::vector<char> bytes(kMostBytes);
   while (true) {
     const ssize_t length = ::recv(caller.socket, bytes.data(), bytes.size(), 0);
     if (length < 0 && errno == EINTR) continue;
     if (length < 0 && errno == EAGAIN) return true;
     if (length <= 0) return false;
-    if (length < static_cast<ssize_t>(kHeaderBytes)) continue;
-    std::int32_t header[2] = {};
-    std::memcpy(header, bytes.data(), kHeaderBytes);
+    Header header{};
+    if (length < static_cast<ssize_t>(sizeof header)) continue;
+    std::memcpy(&header, bytes.data(), sizeof header);
     take(caller,
-         {.kind = static_cast<LauncherMessage::Kind>(header[0]),
-          .rank = header[1],
-          .text = {bytes.begin() + kHeaderBytes, bytes.begin() + length}},
+         {.kind = header.kind,
+          .rank = header.rank,
+          .said_ns = header.said_ns,
+          .text = {bytes.begin() + sizeof header, bytes.begin() + length}},
          reports);
   }
 }
 
-void LauncherDesk::take(Caller& caller, const LauncherMessage& message,
-                        std::vector<std::string>& reports) {
+void LauncherDesk::take(Caller& caller, const LauncherMessage& message, Reports& reports) {
   using Kind = LauncherMessage::Kind;
   switch (message.kind) {
     case Kind::Rank:
@@ -199,7 +219,7 @@ void LauncherDesk::take(Caller& caller, const LauncherMessage& message,
         std::memcpy(&*stopped_run_, message.text.data(), sizeof(StoppedRun));
       break;
     case Kind::Report:
-      reports.push_back(message.text);
+      reports.emplace(message.said_ns, message.text);
       break;
   }
 }

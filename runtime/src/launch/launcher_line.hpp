@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@ struct LauncherMessage {
   };
   Kind kind = Kind::Rank;
   std::int32_t rank = 0;
+  std::int64_t said_ns = 0;  // by this machine's monotonic clock
   std::string text;
 };
 
@@ -77,7 +79,7 @@ class LauncherDesk {
   const std::string& name() const { return name_; }
   /// Descriptors to poll for input.
   std::vector<int> descriptors() const;
-  /// Takes in all that has arrived. @returns new reports
+  /// Takes in all that has arrived. @returns new reports, in the order in which they were said
   std::vector<std::string> hear();
 
   bool has_callers() const { return !callers_.empty(); }  // now: ranks that start, guardians
@@ -100,9 +102,11 @@ class LauncherDesk {
     int rank = 0;
     std::string doing;
   };
-  void take(Caller& caller, const LauncherMessage& message, std::vector<std::string>& reports);
+  using Reports = std::multimap<std::int64_t, std::string>;  // by the time they were said
+  void read_all(Reports& reports);
+  void take(Caller& caller, const LauncherMessage& message, Reports& reports);
   /// @returns false once it has hung up
-  bool read(Caller& caller, std::vector<std::string>& reports);
+  bool read(Caller& caller, Reports& reports);
 
   std::string name_;
   int listener_ = -1;

@@ -69,19 +69,21 @@ TEST_CASE("A local socket is for its own user alone, at both ends", "[runtime][f
 
 TEST_CASE("A stranger's report is not heard", "[runtime][faults]") {
   LauncherDesk desk;
-  const int code = as_stranger([&] {
+  const auto report = [&] {
     // A stranger does not ask whose socket it is.
     const int socket = connect_unchecked(desk.name());
-    const char text[] = "\5\0\0\0\0\0\0\0you have been pwned";
-    return send(socket, text, sizeof text, MSG_NOSIGNAL) > 0 ? 0 : 1;
-  });
+    const char text[] = "\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0you have been pwned";
+    return send(socket, text, sizeof text - 1, MSG_NOSIGNAL) > 0 ? 0 : 1;
+  };
+  CHECK(report() == 0);
+  CHECK(desk.hear() == std::vector<std::string>{"you have been pwned"});  // from its own user
+  const int code = as_stranger(report);
   if (code < 0) {
     WARN("not tested: only root can become another user");
     return;
   }
   CHECK(code == 0);
   CHECK(desk.hear().empty());
-  CHECK_FALSE(desk.has_callers());
 }
 
 TEST_CASE("The launcher hears ranks, guardians and losses", "[runtime][faults]") {
@@ -114,6 +116,17 @@ TEST_CASE("The launcher hears ranks, guardians and losses", "[runtime][faults]")
 
   const LauncherLine nobody("meshplan-nobody-listens-here");
   CHECK_FALSE(nobody.is_connected());
+}
+
+TEST_CASE("Causes are heard in the order in which they were said", "[runtime][faults]") {
+  using Kind = LauncherMessage::Kind;
+  LauncherDesk desk;
+  LauncherLine guardian(desk.name());
+  CHECK(desk.hear().empty());
+  LauncherLine rank(desk.name());
+  CHECK(rank.say(Kind::Report, 0, "no guardians"));
+  CHECK(guardian.say(Kind::Report, 0, "died"));  // what the first led to, on an older line
+  CHECK(desk.hear() == std::vector<std::string>{"no guardians", "died"});
 }
 
 }  // namespace
