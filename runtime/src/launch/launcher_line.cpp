@@ -66,7 +66,7 @@ void LauncherLine::hang_up() {
   if (socket_ >= 0) ::close(std::exchange(socket_, -1));
 }
 
-bool LauncherLine::say(LauncherMessage::Kind kind, int rank, const std::string& text) {
+bool LauncherLine::say(LauncherMessage::Kind kind, int rank, const std::string& text) const {
   if (socket_ < 0) return false;
   const Header header = header_now(kind, rank);
   std::string message(sizeof header, '\0');

@@ -45,7 +45,7 @@ class LauncherLine {
   /// Readable (poll) once the launcher has ended, for it never writes. -1: unconnected.
   int socket() const { return socket_; }
   /// @returns false if nobody hears it any more
-  bool say(LauncherMessage::Kind kind, int rank, const std::string& text = "");
+  bool say(LauncherMessage::Kind kind, int rank, const std::string& text = "") const;
   /// Has the launcher ended?
   bool lost();
   /// The launcher's process; 0 if unconnected.
