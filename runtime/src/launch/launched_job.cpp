@@ -260,11 +260,21 @@ void LaunchedJob::finish_output() {
 
 /// That a helper (ssh) was started for; nullptr for a proxy on this machine.
 const HostSlots* LaunchedJob::host_behind(int helper) const {
-  if (name_of(helper) == kProxyName) return nullptr;
+  const std::string name = name_of(helper);
+  if (name == kProxyName) return nullptr;
   const std::vector<std::string> arguments = arguments_of_process(helper);
   for (const HostSlots& host : spec_.hosts)
     if (std::ranges::find(arguments, host.name) != arguments.end()) return &host;
-  return nullptr;
+  // One that has ended has no arguments any more: it was for the only other machine, if it was more
+  // than mpiexec's own copy.
+  if (!arguments.empty() || name == name_of(mpiexec_)) return nullptr;
+  const HostSlots* other = nullptr;
+  for (const HostSlots& host : spec_.hosts) {
+    if (is_this_machine(host.name)) continue;
+    if (other != nullptr) return nullptr;
+    other = &host;
+  }
+  return other;
 }
 
 std::string LaunchedJob::what_is(int helper, const HostSlots* host) {
