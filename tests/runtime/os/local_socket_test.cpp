@@ -73,7 +73,8 @@ TEST_CASE("A stranger's report is not heard", "[runtime][faults]") {
     // A stranger does not ask whose socket it is.
     const int socket = connect_unchecked(desk.name());
     const char text[] = "\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0you have been pwned";
-    return send(socket, text, sizeof text - 1, MSG_NOSIGNAL) > 0 ? 0 : 1;
+    const bool sent = send(socket, text, sizeof text - 1, MSG_NOSIGNAL) > 0;
+    return ::close(socket) == 0 && sent ? 0 : 1;
   };
   CHECK(report() == 0);
   CHECK(desk.hear() == std::vector<std::string>{"you have been pwned"});  // from its own user
@@ -84,6 +85,7 @@ TEST_CASE("A stranger's report is not heard", "[runtime][faults]") {
   }
   CHECK(code == 0);
   CHECK(desk.hear().empty());
+  CHECK_FALSE(desk.has_callers());
 }
 
 TEST_CASE("The launcher hears ranks, guardians and losses", "[runtime][faults]") {
