@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launch/launcher_line.hpp"
+#include "runtime/launch/proxy_exit_code.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -21,6 +22,7 @@ extern "C" void on_interrupt_of_rank(int number) {
     if (one.signal == number && one.before.sa_handler != SIG_DFL &&
         one.before.sa_handler != SIG_IGN && (one.before.sa_flags & SA_SIGINFO) == 0)
       one.before.sa_handler(number);
+  let_proxy_see_exit_code();
   _exit(kInterrupted);
 }
 
