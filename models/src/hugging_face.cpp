@@ -5,6 +5,7 @@
 
 #include "core/limits.hpp"
 #include "core/line.hpp"
+#include "core/relaxed_json.hpp"
 #include "hf_config.hpp"
 
 namespace meshplan::models {
@@ -68,7 +69,7 @@ std::vector<std::string> hugging_face_model_types() {
 
 ImportedModel import_hugging_face(std::string_view text, const std::string& file,
                                   const std::string& assume) {
-  const Json root = parse_json(text, file);
+  const Json root = parse_json(with_named_infinities(text), file);
   parse_object(root, file);
   const bool nested = root.contains("text_config") && root["text_config"].is_object();
   const Json& object = nested ? root["text_config"] : root;
@@ -95,7 +96,7 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
 
 ImportedModel load_model(std::string_view text, const std::string& file,
                          const std::string& assume) {
-  const Json root = parse_json(text, file);
+  const Json root = parse_json(with_named_infinities(text), file);
   parse_object(root, file);
   if (root.contains("schema_version")) {
     ImportedModel model;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/adapters.hpp"
+
 namespace meshplan::models {
 
 TensorId LayerBuilder::tensor(std::string name, TensorClass tensor_class, std::vector<Dim> shape,
@@ -59,7 +61,7 @@ TensorId LayerBuilder::statistic(Op& op, std::string_view suffix, std::vector<Di
   return id;
 }
 
-TensorId LayerBuilder::linear(const LinearShape& shape, TensorId x) {
+TensorId LayerBuilder::product(const LinearShape& shape, TensorId x) {
   const bool grouped = shape.num_experts > 0;
   const Dim row_count = rows(x);
   std::vector<Dim> weight_shape{fixed(shape.out), fixed(width(x))};
@@ -78,6 +80,62 @@ TensorId LayerBuilder::linear(const LinearShape& shape, TensorId x) {
         parameter(shape.weight + ".bias", std::move(bias_shape), Init::Zeros));
   for (const TensorId id : added.parameters) set_sections(id, shape.sections, shape.head_size);
   return output(added, {row_count, fixed(shape.out)}, shape.sections, shape.head_size);
+}
+
+TensorId LayerBuilder::linear(const LinearShape& shape, TensorId x) {
+  const TensorId y = product(shape, x);
+  return spec_.adapters ? with_adapters(shape, x, y) : y;
+}
+
+TensorId LayerBuilder::adapter(const LinearShape& shape, TensorId x) {
+  const AdapterSpec& adapters = *spec_.adapters;
+  // A is cut where it reads what tp cuts, B where the linear's output is cut.
+  const TensorId low = product({.name = shape.name + ".lora_a",
+                                .weight = shape.weight + ".lora_a",
+                                .out = adapters.rank,
+                                .split = shape.split == Split::Row ? Split::Row : Split::None,
+                                .num_experts = shape.num_experts},
+                               x);
+  TensorId scaled = low;
+  if (adapters.scale() != 1) {
+    const std::vector<Dim> low_shape{rows(low), fixed(width(low))};
+    Op& scale = op(OpKind::Scale, shape.name + ".lora_scale", {low});
+    scale.attributes.scale = adapters.scale();
+    scaled = output(scale, low_shape);
+  }
+  LinearShape up = shape;
+  up.name += ".lora_b";
+  up.weight += ".lora_b";
+  up.split = shape.split == Split::Column ? Split::Column : Split::None;
+  up.bias = false;
+  up.init = Init::Zeros;
+  const TensorId y = product(up, scaled);
+  at(graph_.ops.back().parameters.front()).weight_decay = true;
+  return y;
+}
+
+TensorId LayerBuilder::with_adapters(const LinearShape& shape, TensorId x, TensorId y) {
+  const std::string module = module_of_weight(shape.weight);
+  if (has_adapters(*spec_.adapters, module)) {
+    const TensorId sum = add(shape.name + ".lora_add", y, adapter(shape, x));
+    set_sections(sum, shape.sections, shape.head_size);
+    return sum;
+  }
+  const std::vector<std::string> parts = parts_of_module(module);
+  std::vector<TensorId> operands{y};
+  for (std::size_t i = 0; i < parts.size() && parts.size() == shape.sections.size(); ++i) {
+    if (!has_adapters(*spec_.adapters, parts[i])) continue;
+    LinearShape part = shape;
+    part.name += "." + parts[i];
+    part.weight.replace(part.weight.size() - module.size(), module.size(), parts[i]);
+    part.out = shape.sections[i];
+    part.sections.clear();
+    operands.push_back(adapter(part, x));
+  }
+  if (operands.size() == 1) return y;
+  const std::vector<Dim> whole{rows(y), fixed(width(y))};
+  return output(op(OpKind::AddSections, shape.name + ".lora_add", std::move(operands)), whole,
+                shape.sections, shape.head_size);
 }
 
 TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, TensorId x,

@@ -64,6 +64,7 @@ class LayerBuilder {
   /// Declares how tensor parallelism cuts a tensor.
   void set_sections(TensorId id, std::vector<std::int64_t> sections, std::int64_t head_size);
 
+  /// With the adapters that the spec has for it.
   TensorId linear(const LinearShape& shape, TensorId x);
   /// The spec's norm over the last dimension of x. @param epsilon  absent: the spec's, too
   TensorId norm(const std::string& name, const std::string& weight, TensorId x,
@@ -74,6 +75,11 @@ class LayerBuilder {
   std::int64_t width(TensorId id) { return at(id).shape.back().count; }
 
  private:
+  TensorId product(const LinearShape& shape, TensorId x);
+  /// B A x, scaled.
+  TensorId adapter(const LinearShape& shape, TensorId x);
+  TensorId with_adapters(const LinearShape& shape, TensorId x, TensorId y);
+
   Tensor& at(TensorId id) { return graph_.tensors[static_cast<std::size_t>(id)]; }
 
   friend class ModuleScope;

@@ -146,6 +146,16 @@ void fields(Visitor& v, LinearAttentionSpec& l) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, AdapterSpec& a) {
+  v.required("rank", a.rank, "of A and B", between(1, limits::kWidth));
+  v.optional("alpha", a.alpha, "their product is scaled by alpha / rank; 0 = by 1",
+             between(0, kLargestFactor));
+  v.required("modules", a.modules,
+             "linears that have adapters: qkv_proj, o_proj, gate_up_proj, down_proj; q_proj, ... = "
+             "a part of a fused one with an A of its own");
+}
+
+template <class Visitor>
 void fields(Visitor& v, RopeScaling& r) {
   v.required("type", r.kind, "which frequencies are lowered");
   v.required("factor", r.factor, "longer by this than what was trained",
@@ -241,6 +251,7 @@ void fields(Visitor& v, ModelSpec& s) {
   v.optional("moe", s.moe, "mixture of experts");
   v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules",
              between(0, limits::kPredictionModules));
+  v.stated("adapters", s.adapters, "low-rank adapters beside linears (LoRA)");
   v.optional("init_std", s.init_std, "standard deviation of initial weights",
              between(kSmallestPositive, kLargestFactor));
   v.optional("dropout", s.dropout, "largest dropout rate; training has none", between(0, 1));

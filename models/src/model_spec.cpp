@@ -10,7 +10,7 @@
 
 namespace meshplan::models {
 
-std::span<const EmbeddedFile> model_presets();  // generated from models/presets/*.json
+std::span<const EmbeddedFile> model_presets();  // generated from models/presets
 
 LayerAttention attention_of_layer(const ModelSpec& spec, int layer) {
   if (spec.layer_pattern.empty()) return LayerAttention::Full;

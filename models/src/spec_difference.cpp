@@ -15,8 +15,16 @@ void compare(const std::string& field, const Json& left, const Json& right,
              std::vector<FieldDifference>& found) {
   if (left == right) return;
   if (left.is_object() && right.is_object()) {
+    const auto path = [&](const std::string& key) {
+      return field.empty() ? key : fmt::format("{}.{}", field, key);
+    };
+    const auto value_of = [](const Json& object, const std::string& key) {
+      return object.contains(key) ? object.at(key) : Json(nullptr);  // what is left out where unset
+    };
     for (const auto& [key, value] : left.items())
-      compare(field.empty() ? key : fmt::format("{}.{}", field, key), value, right.at(key), found);
+      compare(path(key), value, value_of(right, key), found);
+    for (const auto& [key, value] : right.items())
+      if (!left.contains(key)) compare(path(key), nullptr, value, found);
   } else if (left.is_object() || right.is_object()) {
     found.push_back(
         {field, left.is_object() ? "given" : kAbsent, right.is_object() ? "given" : kAbsent});

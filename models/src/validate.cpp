@@ -1,8 +1,10 @@
 // The rules between the fields of a ModelSpec; the bounds of single fields stand in model_json.hpp.
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "model_json.hpp"
+#include "models/adapters.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -185,6 +187,26 @@ void check_encoder(const ModelSpec& s, const Rules& rules) {
                 "layer_pattern, mla and mtp_layers need a causal model");
 }
 
+void check_adapters(const ModelSpec& s, const Rules& rules) {
+  if (!s.adapters) return;
+  const std::vector<std::string> known = adaptable_modules(s);
+  rules.require(!s.adapters->modules.empty(),
+                "adapters.modules is empty: name linears that have adapters, of {}",
+                fmt::join(known, ", "));
+  for (const std::string& module : s.adapters->modules) {
+    rules.require(std::ranges::find(known, module) != known.end(),
+                  "adapters.modules: '{}' is no linear of the model's layers, which have {}; "
+                  "nearest: '{}'",
+                  module, fmt::join(known, ", "), nearest_choice(module, known));
+    rules.require(std::ranges::count(s.adapters->modules, module) == 1,
+                  "adapters.modules names '{}' twice", module);
+    for (const std::string& part : parts_of_module(module))
+      rules.require(!has_adapters(*s.adapters, part),
+                    "adapters.modules has '{}' and '{}', which is a part of it; keep one", module,
+                    part);
+  }
+}
+
 /// What a token's values and all parameters come to.
 void check_sizes(const ModelSpec& s, const Rules& rules) {
   const auto width = [&](const char* names, std::int64_t number, std::int64_t size) {
@@ -233,6 +255,7 @@ void validate(const ModelSpec& spec, std::string_view file) {
   check_ffn(spec, rules);
   check_encoder(spec, rules);
   check_sizes(spec, rules);
+  check_adapters(spec, rules);
 }
 
 }  // namespace meshplan::models

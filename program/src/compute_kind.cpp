@@ -48,6 +48,7 @@ ComputeKind compute_kind(models::OpKind kind) {
       return ComputeKind::CrossEntropy;
     case models::OpKind::LatentAttention:
       return ComputeKind::LatentHeads;
+    case models::OpKind::AddSections:
     case models::OpKind::LinearAttention:
     case models::OpKind::Concat:
       break;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "models/counts.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -266,6 +267,51 @@ TEST_CASE("an encoder masks padding, norms after each sum and classifies", "[mod
 TEST_CASE("a dimension that its sharding does not divide is a bug", "[models][graph]") {
   CHECK(evaluate({.count = 6, .symbol = Symbol::Tokens, .divisor = 4}, {.tokens = 2}) == 3);
   CHECK_THROWS_AS(evaluate({.count = 6, .symbol = Symbol::One, .divisor = 4}, {}), InvariantError);
+}
+
+// (in + out) * rank parameters beside each linear (Hu et al. 2021, LoRA, section 4.2).
+TEST_CASE("Adapters stand beside the linears that the model names", "[models][graph]") {
+  ModelSpec spec = load_preset("llama3-8b");
+  const std::int64_t before = parameter_count(build_graph(spec).kinds.front());
+  const std::int64_t d = spec.hidden_size, kv = 1024, f = spec.ffn_size, rank = 16;
+  spec.adapters = AdapterSpec{.rank = 16, .alpha = 32, .modules = {"qkv_proj", "down_proj"}};
+  const LayerGraph layer = build_graph(spec).kinds.front();
+  check_dataflow(layer);
+  CHECK(parameter_count(layer) - before == rank * (d + d + 2 * kv) + rank * (f + d));
+  const Op& scale = op_named(layer, "mlp_down.lora_scale");
+  CHECK(scale.attributes.scale == 2.0);
+  CHECK(op_named(layer, "qkv.lora_a").split == Split::None);
+  CHECK(op_named(layer, "qkv.lora_b").split == Split::Column);
+  CHECK(op_named(layer, "mlp_down.lora_a").split == Split::Row);
+  CHECK(op_named(layer, "mlp_down.lora_b").split == Split::None);
+  CHECK(tensor(layer, op_named(layer, "rope").inputs.front()).name == "qkv.lora_add");
+
+  spec.adapters->modules = {"q_proj", "v_proj"};  // as peft does by default for a Llama
+  spec.adapters->alpha = 0;
+  const LayerGraph apart = build_graph(spec).kinds.front();
+  check_dataflow(apart);
+  CHECK(parameter_count(apart) - before == rank * (d + d) + rank * (d + kv));
+  CHECK(op_named(apart, "qkv.lora_add").inputs.size() == 3);
+}
+
+TEST_CASE("Adapters that a model cannot have are refused by name", "[models][graph]") {
+  ModelSpec spec = load_preset("gpt2-124m");
+  const auto message = [&](Names modules) {
+    spec.adapters = AdapterSpec{.rank = 4, .modules = std::move(modules)};
+    try {
+      validate(spec, "model.json");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message({"o_proj"}).empty());
+  CHECK(message({"out_proj"}) ==
+        "model.json: adapters.modules: 'out_proj' is no linear of the model's layers, which have "
+        "qkv_proj, o_proj, up_proj, down_proj, q_proj, k_proj, v_proj; nearest: 'o_proj'");
+  CHECK(message({}).find("adapters.modules is empty") != std::string::npos);
+  CHECK(message({"qkv_proj", "k_proj"}).find("which is a part of it") != std::string::npos);
+  CHECK(message({"o_proj", "o_proj"}).find("twice") != std::string::npos);
 }
 
 }  // namespace meshplan::models

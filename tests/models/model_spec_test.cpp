@@ -7,6 +7,7 @@
 
 #include "core/json_fields.hpp"
 #include "models/refusal.hpp"
+#include "models/spec_difference.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -206,6 +207,20 @@ TEST_CASE("the layer pattern repeats over the layers", "[models][spec]") {
   const ModelSpec deepseek = load_preset("deepseek-v3");
   CHECK_FALSE(is_moe_layer(deepseek, 2));
   CHECK(is_moe_layer(deepseek, 3));
+}
+
+TEST_CASE("Adapters are a part of a model's file where it has some", "[models]") {
+  ModelSpec plain = load_preset("tiny-llama"), adapted = plain;
+  CHECK(to_json(plain).find("adapters") == std::string::npos);  // files of before keep their hash
+  adapted.adapters = AdapterSpec{.rank = 4, .alpha = 8, .modules = {"qkv_proj"}};
+  CHECK(parse_model_spec(to_json(adapted), "model.json") == adapted);
+  const std::vector<FieldDifference> found = differences(plain, adapted);
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().field == "adapters");
+  CHECK(found.front().left == "absent");
+  CHECK(found.front().right == "given");
+  CHECK(differences(adapted, plain).size() == 1);
+  CHECK(differences(adapted, adapted).empty());
 }
 
 }  // namespace meshplan::models

@@ -154,6 +154,46 @@ def compare_plan(meshplan, folder, source, data, weights, expected, flags, run_f
     return difference, moved
 
 
+def compare_adapters(options, device):
+    """Trains adapters (LoRA) with meshplan, exports the weights with the adapters added to them, and lets
+    PyTorch, which knows of none, compute the loss of these: that of meshplan's next step.
+    @returns do all agree?"""
+    agree = True
+    for name, config, forward, make_random, flags in (
+            ("llama, adapters", LLAMA, models.llama, models.random_llama, []),
+            ("llama, adapters", LLAMA, models.llama, models.random_llama, ["--tp", "2", "--dp", "2", "--sp"]),
+            ("gpt2, adapters of attention", GPT2, models.gpt2, models.random_gpt2,
+             ["--pp", "2", "--lora-modules", "qkv_proj,o_proj"])):
+        with tempfile.TemporaryDirectory() as folder:
+            source, data, plan, saved, exported = (
+                os.path.join(folder, part) for part in ("source", "tokens.u16", "plan.json", "saved", "exported"))
+            tokens, ids, targets = make_data(config)
+            training.write_hugging_face(source, config, make_random(config, 3))
+            training.write_tokens(data, tokens)
+            try:
+                training.make_plan(options.meshplan, os.path.join(source, "config.json"), plan,
+                                   (SEQUENCES, TOKENS), OPTIMIZER, "fp32",
+                                   ["--lora", "4", "--lora-alpha", "8", *flags])
+                run_flags = ["--device", device.type, "--checkpoint-dir", saved, "--checkpoint-every", str(STEPS)]
+                losses = training.train_with_meshplan(options.meshplan, plan, source, data, STEPS + 1,
+                                                      *run_flags)["losses"]
+                step = os.path.join(saved, f"step-{STEPS}")
+                training.run(options.meshplan, "checkpoint", "export", step, "--to", "hf", "--out", exported)
+                weights = {n: torch.from_numpy(w).to(device)
+                           for n, w in safetensors_io.load_folder(exported).items()}
+            except Exception as error:
+                report(name, flags, f"FAILED: {error}")
+                agree = False
+                continue
+            logits = forward(config, weights, ids.to(device))
+            expected = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.to(device).flatten()).item()
+            right = abs(losses[-1] - expected) <= LOSS_BOUND and losses[-1] < losses[0] - 0.01
+            agree = agree and right
+            report(name, flags, f"{losses[0]:.4f} -> {losses[-1]:.4f}  {abs(losses[-1] - expected):10.1e} {'':8}  "
+                                f"{'agrees' if right else 'DIFFERS'}")
+    return agree
+
+
 def report(name, flags, result):
     print(f"{name:<36} {' '.join(flags) or 'one rank':<32} {result.strip()}", flush=True)
 
@@ -227,6 +267,8 @@ def main():
           f"{WEIGHT_BOUND:.0e}")
     report("model", ["plan"], f"{'loss':<18} {'difference':>10} {'weight':>8}")
     differ = [case[0] for case in cases if not compare(options, device, case)]
+    if not options.families and not compare_adapters(options, device):
+        differ.append("adapters")
     print(f"{len(differ)} of {len(cases)} models differ or failed: {'; '.join(differ)}" if differ else "all agree")
     sys.exit(1 if differ else 0)
 

@@ -58,7 +58,7 @@ class Varier {
       if (random_.one_in(2)) plan_.recompute.modules.add(module);
   }
 
-  /// Patterns of docs/frozen_parameters.md; one that matches nothing is a violation.
+  /// Patterns of docs/fine_tuning/frozen_parameters.md; one that matches nothing is a violation.
   void choose_frozen() {
     const int first = number(plan_.model.num_layers);
     const int last = first + number(plan_.model.num_layers - first);

@@ -8,8 +8,10 @@
 namespace meshplan::sim {
 
 /// A GPT of `layers` layers of 1024, 16 heads, and a vocabulary of 1024.
+/// Nothing overlaps unless a case says so.
 inline TrainingRun small_gpt(int layers = 4) {
   TrainingRun run;
+  run.settings.overlap_dp = run.settings.overlap_tp = run.settings.overlap_p2p = false;
   run.model.name = "small";
   run.model.num_layers = layers;
   run.model.hidden_size = 1024;

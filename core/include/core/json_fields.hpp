@@ -92,6 +92,14 @@ class JsonReader {
   template <class T>
   void optional(std::string_view key, T& out, std::string_view /*meaning*/, Bounds bounds = {});
 
+  /// A key that is left out where nothing is stated; null states nothing, too.
+  template <class T>
+  void stated(std::string_view key, std::optional<T>& out, std::string_view /*meaning*/,
+              Bounds bounds = {}) {
+    known_.emplace_back(key);
+    if (const Json* found = find(key)) convert(*found, child(key), out, bounds);
+  }
+
   /// @throws ConfigError for unknown keys (with the nearest known one), then for missing ones
   void finish() const;
 
@@ -195,6 +203,11 @@ class JsonWriter {
                 Bounds /*bounds*/ = {}) {
     object_[std::string(key)] = convert(value);
   }
+  template <class T>
+  void stated(std::string_view key, std::optional<T>& value, std::string_view /*meaning*/,
+              Bounds /*bounds*/ = {}) {
+    if (value) object_[std::string(key)] = convert(*value);
+  }
 
   Json take() { return std::move(object_); }
 
@@ -250,6 +263,11 @@ class JsonSchemaWriter {
     Json schema = schema_of(value, bounds);
     schema["default"] = JsonWriter::convert(value);
     add(key, std::move(schema), meaning);
+  }
+  template <class T>
+  void stated(std::string_view key, std::optional<T>& value, std::string_view meaning,
+              Bounds bounds = {}) {
+    add(key, schema_of(value, bounds), meaning);
   }
 
   Json take();

@@ -101,8 +101,11 @@ enum class OpKind {
   GatedActivation,  // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
   Activation,       // in: x (T, F); out: act(x)
   Add,              // in: a, b (T, D); out: a + b
-  Slice,            // in: x (T, a + b), sections {a, b}; out: (T, a), (T, b); views
-  Concat,           // in: a, b (T, D); out: (T, 2 D)
+  // in: x (T, out), then (T, size) of some of its sections each; out: x with these added to their
+  // columns. Of adapters apart; counted, never lowered
+  AddSections,
+  Slice,   // in: x (T, a + b), sections {a, b}; out: (T, a), (T, b); views
+  Concat,  // in: a, b (T, D); out: (T, 2 D)
   // in: x (T, D); weight (X, D) [, bias (X)] [, correction bias (X)];
   // out: probabilities (T, top-k), choices (T, top-k), scores of all experts (T, X)
   Router,

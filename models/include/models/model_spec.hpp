@@ -128,6 +128,21 @@ struct LinearAttentionSpec {
   bool operator==(const LinearAttentionSpec&) const = default;
 };
 
+/// Low-rank adapters beside linears (Hu et al. 2021, LoRA, section 4.1): y = W x + alpha / rank *
+/// B A x, with A of (rank, in) and B of (out, rank), which begins at zero. What is trained is the
+/// plan's to say (Plan::frozen).
+struct AdapterSpec {
+  int rank = 0;
+  double alpha = 0;  // 0 = rank: a factor of 1
+  // Linears that have them, by the last part of their weight's name: "qkv_proj", "o_proj"; or the
+  // parts of a fused one, "q_proj", "gate_proj", each with an A of its own (counted, never
+  // lowered).
+  std::vector<std::string> modules;
+  bool operator==(const AdapterSpec&) const = default;
+
+  double scale() const { return alpha > 0 ? alpha / rank : 1; }
+};
+
 /// The defaults are those of a Llama; `validate` states what must hold between the fields.
 struct ModelSpec {
   std::string name;
@@ -183,6 +198,7 @@ struct ModelSpec {
   std::optional<MlaSpec> mla;
   std::optional<LinearAttentionSpec> linear_attention;
   int mtp_layers = 0;  // multi-token prediction modules (DeepSeek-V3, section 2.2)
+  std::optional<AdapterSpec> adapters;
 
   double init_std = 0.02;
   double dropout = 0.0;  // the largest of the model's dropout rates; described, never run

@@ -66,7 +66,7 @@ struct Bucket {
   int ready_after_layer = 0;              // of the backward pass: index into Program::layers
   bool late = false;                      // needs another sum first: reduced at the end of the step
   bool trained = true;                    // false: no gradient moves it, so it is never reduced
-  bool frozen = false;  // there are weights of it, whole on every rank, and no other state
+  bool frozen = false;  // there are weights of it, divided if it has a unit, and no other state
   bool expert() const { return group == Group::ExpertDp; }
   std::int64_t owned_elements() const { return range.size() / shards; }
 };
@@ -76,8 +76,9 @@ struct Bucket {
 struct Unit {
   int first_layer = 0;  // indexes into Program::layers
   int end_layer = 0;
-  std::vector<int> buckets;
-  std::int64_t elements = 0;
+  std::vector<int> buckets;           // frozen ones last
+  std::int64_t elements = 0;          // that are gathered
+  std::int64_t trained_elements = 0;  // those before them whose gradients are reduced
 };
 
 }  // namespace meshplan::program

@@ -8,6 +8,7 @@
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "models/adapters.hpp"
 #include "models/model_modules.hpp"
 #include "plan/float8.hpp"
 #include "program/context/context.hpp"
@@ -33,7 +34,8 @@ class Checker {
   std::vector<Violation> run() {
     degrees();
     if (!violations_.empty()) return std::move(violations_);  // the rest computes with them
-    not_lowered();
+    stack();
+    if (plan_.stack.is_own()) not_lowered();
     mesh();
     tensor_parallel();
     context_parallel();
@@ -49,13 +51,22 @@ class Checker {
         fail("frozen", std::move(error));
     if (plan_.workload.fp8 != Float8Recipe::None && violations_.empty()) float8();
     if (violations_.empty()) custom_schedule();
-    if (violations_.empty()) streamed_units();
+    if (violations_.empty() && plan_.stack.is_own()) streamed_units();
     return std::move(violations_);
   }
 
  private:
   void fail(std::string rule, std::string message) {
     violations_.push_back({std::move(rule), std::move(message)});
+  }
+
+  void stack() {
+    if (!plan_.stack.is_own()) return;
+    if (plan_.stack.settings != StackSettings{})
+      fail("stack",
+           fmt::format("stack: settings are of other stacks, and software is '{}', which has "
+                       "none; name the software that they are of, or leave them out",
+                       kOwnSoftware));
   }
 
   void degrees() {
@@ -106,6 +117,7 @@ class Checker {
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
+    adapters_not_lowered();
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
       refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
@@ -114,6 +126,19 @@ class Checker {
       refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
              "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
     }
+  }
+
+  void adapters_not_lowered() {
+    if (!model_.adapters) return;
+    refuse(models::has_adapters_apart(model_),
+           "an adapter for a part of a fused linear (adapters.modules)",
+           "qkv_proj and gate_up_proj have one for all their parts");
+    const auto has = [&](std::string_view module) {
+      return models::has_adapters(*model_.adapters, module);
+    };
+    refuse(model_.moe && (has("gate_up_proj") || has("up_proj") || has("down_proj")),
+           "an adapter of experts (adapters.modules)", "attention's are: qkv_proj, o_proj");
+    refuse(parallel_.cp > 1 && has("kv_b_proj"), "an adapter of kv_b_proj over cp > 1");
   }
 
   bool has_window() const {
@@ -461,7 +486,7 @@ class Checker {
     const int stage = plan_.zero_stage;
     if (stage < 0 || stage > 3)
       return fail("zero", fmt::format("zero_stage = {}: stages are 0, 1, 2 and 3", stage));
-    if (stage > 0 && ranks == 1)
+    if (stage > 0 && ranks == 1 && plan_.stack.is_own())  // others start, and divide nothing
       return fail("zero",
                   fmt::format("zero_stage = {} divides among the dp({}) * cp({}) = 1 ranks that "
                               "hold the same parameters: nothing; use zero_stage = 0 or dp >= 2",

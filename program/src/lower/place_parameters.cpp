@@ -12,10 +12,19 @@
 namespace meshplan::program {
 namespace {
 
-// When a gradient is complete decides where it lies.
-// With ZeRO-2 and 3, what several layers use is not
-// streamed with any of them.
-enum class Readiness { Early, Expert, Tied, Shared, TpPartial, Untrained, Frozen, FrozenExpert };
+// When a gradient is complete decides where it lies. With ZeRO-2 and 3, what several layers use is
+// not streamed with any of them. Frozen parameters come last: there are weights of them only.
+enum class Readiness {
+  Early,
+  Expert,
+  Tied,
+  Shared,
+  TpPartial,
+  Untrained,
+  FrozenWhole,  // with ZeRO-3: of several layers or stages
+  Frozen,
+  FrozenExpert,
+};
 
 struct Candidate {
   Parameter parameter;
@@ -23,6 +32,12 @@ struct Candidate {
   int ready_after_layer = 0;
   std::vector<std::pair<int, int>> users;  // (layer instance, index within the layer)
 };
+
+/// Is it reduced, or with ZeRO-3 gathered, with the layers of its unit?
+bool is_streamed(const Plan& plan, Readiness readiness) {
+  if (readiness <= Readiness::Expert) return plan.zero_stage >= 2;
+  return readiness >= Readiness::Frozen && plan.zero_stage == 3;
+}
 
 // Lays parameters one after another and cuts them into buckets.
 class BucketCutter {
@@ -37,15 +52,17 @@ class BucketCutter {
     const bool frozen = candidate.parameter.frozen;
     const bool late = candidate.readiness > Readiness::Expert;
     const bool trained = candidate.parameter.trained;
-    const std::optional<int> unit =
-        late || !trained ? std::nullopt : unit_of(candidate.ready_after_layer);
+    const std::optional<int> unit = is_streamed(program_.plan, candidate.readiness)
+                                        ? unit_of(candidate.ready_after_layer)
+                                        : std::nullopt;
     if (!open_ || current().expert() != expert || current().late != late ||
         current().unit != unit || current().trained != trained || current().frozen != frozen ||
         is_full()) {
       close();
       begin(expert, late, unit);
-      if (!trained) keep_whole();
+      current().trained = trained;
       current().frozen = frozen;
+      if (!trained && !unit) keep_whole();
     }
     const std::int64_t offset = current().range.end;
     const std::int64_t elements = candidate.parameter.elements();
@@ -69,6 +86,7 @@ class BucketCutter {
     Unit& unit = program_.units[at(*bucket.unit)];
     bucket.unit_begin = unit.elements;
     unit.elements += bucket.range.size();
+    if (bucket.trained) unit.trained_elements = unit.elements;  // what is frozen comes behind
     unit.buckets.push_back(static_cast<int>(program_.buckets.size()) - 1);
   }
 
@@ -80,9 +98,8 @@ class BucketCutter {
            current().range.size() * size_of(DType::F32) >= program_.plan.bucket_bytes;
   }
 
-  /// What no gradient moves is on every rank.
+  /// What no gradient moves, and no unit gathers, is on every rank.
   void keep_whole() {
-    current().trained = false;
     current().shards = 1;
     current().shard_group = current().group;
     current().replicas.reset();
@@ -156,8 +173,11 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
         known.readiness = Readiness::Tied;
         known.parameter.tied_copy = !program.role.first_stage;
       }
-      if (known.parameter.frozen)
-        known.readiness = known.parameter.expert ? Readiness::FrozenExpert : Readiness::Frozen;
+      if (!known.parameter.frozen) continue;
+      const bool several = known.users.size() > 1 || known.readiness == Readiness::Tied;
+      known.readiness = several && program.plan.zero_stage == 3 ? Readiness::FrozenWhole
+                        : known.parameter.expert                ? Readiness::FrozenExpert
+                                                                : Readiness::Frozen;
     }
   }
   std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
@@ -167,11 +187,12 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
   return candidates;
 }
 
-/// Layers of a chunk from its last to its first, until their gradients fill a bucket.
+/// Layers of a chunk from its last to its first, until what is streamed of them fills a bucket of
+/// fp32 gradients.
 void make_units(Program& program, const std::vector<Candidate>& candidates) {
   std::vector<std::int64_t> elements(program.layers.size(), 0);
   for (const Candidate& candidate : candidates)
-    if (candidate.readiness <= Readiness::Expert)
+    if (is_streamed(program.plan, candidate.readiness))
       elements[at(candidate.ready_after_layer)] += candidate.parameter.elements();
   for (int chunk = static_cast<int>(program.chunks.size()) - 1; chunk >= 0; --chunk) {
     std::int64_t size = 0;

@@ -87,24 +87,29 @@ Address staged_address(const Program& program, const OperationInstance& instance
 
 namespace {
 
-/// Elements of Region::Weights before the buckets that are held whole, which follow all others.
-std::int64_t streamed_elements(const Program& program) {
-  const auto whole =
-      std::ranges::find_if(program.buckets, [](const Bucket& bucket) { return !bucket.unit; });
-  return whole == program.buckets.end() ? flat_elements(program, Region::Weights)
-                                        : bucket_begin(program.plan, Region::Weights, *whole);
+/// Elements [begin, end) of Region::Weights that are held whole: between what is streamed and
+/// trained and what is streamed and frozen.
+FlatRange whole_weights(const Program& program) {
+  FlatRange whole{0, 0};
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.unit) continue;
+    const std::int64_t begin = bucket_begin(program.plan, Region::Weights, bucket);
+    if (whole.size() == 0) whole.begin = begin;
+    whole.end = begin + bucket.range.size();
+  }
+  return whole;
 }
 
 }  // namespace
 
 Address resident_address(const Program& program, const Bucket& bucket, FlatRange range) {
   const std::int64_t begin = bucket_begin(program.plan, Region::Weights, bucket) -
-                             streamed_elements(program) + range.begin - bucket.range.begin;
+                             whole_weights(program).begin + range.begin - bucket.range.begin;
   return flat_address(program, Region::ResidentWeights, {begin, begin + range.size()});
 }
 
 std::int64_t resident_elements(const Program& program) {
-  return flat_elements(program, Region::Weights) - streamed_elements(program);
+  return whole_weights(program).size();
 }
 
 std::vector<FlatRange> pieces_of(const Program& program, FlatRange run) {

@@ -1,5 +1,5 @@
 // Where parameters are frozen, a part of a layer's backward pass leads to no gradient that anyone
-// asks for (docs/frozen_parameters.md).
+// asks for (docs/fine_tuning/frozen_parameters.md).
 #include "passes/drop_unneeded.hpp"
 
 #include <algorithm>

@@ -17,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "models/adapters.hpp"
 #include "plan/float8.hpp"
 
 namespace meshplan::program {
@@ -64,10 +65,11 @@ class Quantizer {
     }
   }
 
-  /// A linear whose product is worth it: not a gate of one feature.
+  /// A linear whose product is worth it: not a gate of one feature, nor of a low rank.
   bool is_scaled(const Operation& operation) {
     const auto* work = std::get_if<ComputeOp>(&operation.work);
     if (work == nullptr || work->kind != ComputeKind::Linear) return false;
+    if (models::is_of_adapter(operation.name)) return false;
     const bool weight_grad = operation.phase == Phase::WeightGrad;
     const ValueId weight = weight_grad ? operation.outputs.front() : operation.inputs[1];
     return computes_in_float8(work->split, value(weight).shape.front().count);

@@ -125,6 +125,13 @@ class Sharder {
     build_.set_value(op.outputs.front(), made);
   }
 
+  /// Are the features of all that it reads divided over tp?
+  bool all_cut(const Op& op) const {
+    return std::ranges::all_of(op.inputs, [&](TensorId input) {
+      return build_.placement(build_.value(input)) == Placement::FeaturesSharded;
+    });
+  }
+
   ValueId operand(const Op& op, TensorId input) {
     switch (op.kind) {
       case OpKind::Rope:
@@ -135,6 +142,8 @@ class Sharder {
       case OpKind::Activation:
       case OpKind::GatedActivation:
         return build_.value(input);
+      case OpKind::Add:  // what two linears made alike is added where it lies
+        return all_cut(op) ? build_.value(input) : build_.whole_rows(input);
       default:
         return build_.whole_rows(input);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/index.hpp"
+#include "models/adapters.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -21,7 +22,7 @@ std::int64_t features_per_rank(const std::vector<std::int64_t>& sections, std::i
 
 std::optional<OddFeatures> odd_features(const models::LayerGraph& layer, const models::Op& op,
                                         int tp) {
-  if (op.kind != models::OpKind::Linear) return std::nullopt;
+  if (op.kind != models::OpKind::Linear || models::is_of_adapter(op.name)) return std::nullopt;
   const models::Tensor& weight = layer.tensors[at(op.parameters.front())];
   const std::int64_t out = weight.shape[0].count, in = weight.shape[1].count;
   if (!computes_in_float8(op.split, out)) return std::nullopt;

@@ -12,9 +12,9 @@ namespace meshplan::program {
 /// Sizes of an FP8 product are multiples of this (cuBLAS library guide, cublasLtMatmul).
 constexpr std::int64_t kFloat8Multiple = 16;
 
-/// Is the product of a transformer layer's linear in FP8? All are but gates of a few features. The
-/// output layer and the embedding are in no such layer; experts' grouped products and the router
-/// stay in bf16.
+/// Is the product of a transformer layer's linear in FP8? All are but gates of a few features
+/// and adapters. The output layer and the embedding are in no such layer; experts' grouped products
+/// and the router stay in bf16.
 constexpr bool computes_in_float8(models::Split split, std::int64_t out_features) {
   return split != models::Split::Vocab && out_features >= kFloat8Multiple;
 }

@@ -81,6 +81,11 @@ std::int64_t most_routed_rows(const Plan& plan) {
   return std::min(most, capacity * held * plan.micro_batch_size * replicas);
 }
 
+Plan on_stack(Plan plan, std::string software) {
+  plan.stack = {.software = std::move(software), .settings = {}};
+  return plan;
+}
+
 std::int64_t routed_rows_bound(const Plan& plan) {
   if (!plan.model.moe) return 0;
   const std::int64_t most = most_routed_rows(plan);

@@ -5,6 +5,7 @@
 #include "core/limits.hpp"
 #include "program/plan/plan.hpp"
 #include "program/plan/plan_names.hpp"
+#include "program/plan_file/stack_fields.hpp"
 
 namespace meshplan::program {
 
@@ -116,6 +117,7 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("cluster_hash", f.cluster_hash, "of the resolved cluster");
   v.optional("cluster", f.cluster, "the resolved cluster (see the cluster schema)");
   v.required("workload", f.plan.workload, "what a step trains");
+  v.optional("stack", f.plan.stack, "what runs it, and how it is asked to");
   v.required("parallel", f.plan.parallel, "degrees of the parallel axes");
   v.optional("context_parallel", f.plan.context_parallel,
              "how attention reaches the keys of other cp ranks");

@@ -7,6 +7,7 @@
 #include "core/json_paths.hpp"
 #include "plan_file/plan_fields.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/plan_file/stack_settings.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 Json complete(std::string_view text, const std::string& file) {
   Json plan = write_json(read_json<PlanFile>(text, file));
   for (const char* key : {"model_hash", "cluster_hash", "prediction"}) plan.erase(key);
+  for (const std::string& name : stack_setting_names())
+    plan["stack"].emplace(name, nullptr);  // stated by none
   return plan;
 }
 
@@ -40,7 +43,9 @@ ChangedPlan change_plan(std::string_view text, const std::string& file,
                                     setting, nearest_choice(path, paths)));
     }
     Json& place = plan.at(json_pointer_of(path));
-    Json value = json_of_word(setting.substr(equals + 1), place);
+    const std::string word = setting.substr(equals + 1);
+    const bool is_left_open = word == "null" && path.starts_with("stack.");
+    Json value = is_left_open ? Json() : json_of_word(word, place);
     changed.changes.push_back(fmt::format("{}: {} -> {}", path, quoted(place), quoted(value)));
     place = std::move(value);
   }

@@ -1,7 +1,7 @@
 // ZeRO-2 and 3 (Rajbhandari et al. 2020, sections 5.2 and 5.3; units as in Zhao et al. 2023,
 // section 3.2): gradients of a unit of layers are reduced micro-batch by micro-batch and each rank
-// adds up its part; with stage 3 the unit's weights are gathered one unit ahead of its layers,
-// forward and backward.
+// adds up its part; with stage 3 the unit's weights, frozen ones too, are gathered one unit ahead
+// of its layers, forward and backward.
 #include "zero/unit_stream.hpp"
 
 #include <algorithm>
@@ -129,6 +129,7 @@ class UnitStream {
       visit.gradient_slot = reductions++ % kUnitSlots;
       const std::set<int> written = written_in(visit);
       for (const int bucket : program_.units[at(visit.unit)].buckets) {
+        if (!program_.buckets[at(bucket)].trained) continue;
         clear_unwritten(visit, bucket, written);
         reduce(visit, bucket);
       }
@@ -240,6 +241,7 @@ class UnitStream {
 
   void accumulate(const UnitVisit& visit, int position) {
     for (const int index : program_.units[at(visit.unit)].buckets) {
+      if (!program_.buckets[at(index)].trained) continue;
       const bool expert = program_.buckets[at(index)].expert();
       const FlatRange range = program_.buckets[at(index)].range;
       OperationInstance instance = instance_of(
@@ -290,6 +292,12 @@ std::vector<OperationInstance> stream_units(Program& program,
 std::int64_t largest_unit(const Program& program) {
   std::int64_t largest = 0;
   for (const Unit& unit : program.units) largest = std::max(largest, unit.elements);
+  return largest;
+}
+
+std::int64_t largest_trained_unit(const Program& program) {
+  std::int64_t largest = 0;
+  for (const Unit& unit : program.units) largest = std::max(largest, unit.trained_elements);
   return largest;
 }
 

@@ -107,8 +107,10 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
         options.assume));
   if (options.init_from.empty()) return;
   if (imports) {
+    models::ModelSpec base = plan.model;
+    base.adapters.reset();  // they begin anew
     check_same_architecture(HuggingFaceModel(options.init_from, options.assume).spec(),
-                            options.init_from, plan.model, TrainingChoices::MayDiffer);
+                            options.init_from, base, TrainingChoices::MayDiffer);
     return;
   }
   const Checkpoint checkpoint = open_checkpoint(options.init_from);

@@ -14,10 +14,12 @@
 #include "core/json_fields.hpp"
 #include "core/line.hpp"
 #include "core/paths.hpp"
+#include "models/adapters.hpp"
 #include "models/spec_difference.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "weights/checkpoint_layout.hpp"
 #include "weights/loadable_values.hpp"
+#include "weights/merged_adapters.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {
@@ -153,7 +155,8 @@ void HuggingFaceModel::map_parts(bool rope_interleaved) {
 }
 
 bool HuggingFaceModel::begins_anew(const std::string& parameter) const {
-  return std::ranges::find(beginning_anew_, parameter) != beginning_anew_.end();
+  return models::is_of_adapter(parameter) ||
+         std::ranges::find(beginning_anew_, parameter) != beginning_anew_.end();
 }
 
 void HuggingFaceModel::check_all_used() {
@@ -380,6 +383,15 @@ class UnfinishedModel {
 ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSpec& spec,
                                   const std::map<std::string, std::string>& companions,
                                   const HuggingFaceExport& options) {
+  if (spec.adapters) {
+    MergedAdapters merged(source, *spec.adapters);
+    models::ModelSpec base = spec;
+    base.adapters.reset();
+    ExportedModel result = export_hugging_face(merged, base, companions, options);
+    result.left_out.push_back(
+        fmt::format("adapters of rank {}, which are added to the weights", spec.adapters->rank));
+    return result;
+  }
   ExportedModel result{.model_type = options.model_type};
   Json config = output_config(spec, companions, result.model_type);
   result.left_out = left_out(spec, config);

@@ -97,23 +97,27 @@ void clear(const program::RegionPlan& plan, std::byte* memory, kernels::Backend&
     backend.zero(memory, plan.bytes());
 }
 
-/// Frozen weights have no fp32 copy: in another dtype they are converted parameter by parameter.
+/// Frozen weights have no fp32 copy: in another dtype what the rank owns of them is converted
+/// parameter by parameter.
 void fill_frozen(const program::Program& program, const program::Coordinates& place,
-                 std::uint64_t seed, kernels::Backend& backend, const Arena& arena) {
+                 const program::ShardPlace& shard, std::uint64_t seed, kernels::Backend& backend,
+                 const Arena& arena) {
   const DType compute = program.plan.workload.precision;
+  const std::vector<program::HeldRun> runs = program::owned_runs(program, Region::Weights, shard);
   Staging staging(backend);
   for (const Parameter& parameter : program.parameters) {
     if (!parameter.frozen) continue;
+    const program::HeldRun owned = program::clipped(
+        runs[at(parameter.bucket)], {parameter.offset, parameter.offset + parameter.elements()});
+    if (owned.range.size() == 0) continue;
     float* whole = staging.take(parameter.elements());
     fill(program, parameter, place, seed, backend, whole);
-    const program::Bucket& bucket = program.buckets[at(parameter.bucket)];
-    const std::int64_t offset =
-        program::element_offset(program.plan, Region::Weights, bucket, parameter.offset, {});
-    backend.run(kernels::Convert{.count = parameter.elements(),
-                                 .from_dtype = DType::F32,
-                                 .from = whole,
-                                 .to_dtype = compute,
-                                 .to = arena.region(Region::Weights) + offset * size_of(compute)});
+    backend.run(
+        kernels::Convert{.count = owned.range.size(),
+                         .from_dtype = DType::F32,
+                         .from = whole + (owned.range.begin - parameter.offset),
+                         .to_dtype = compute,
+                         .to = arena.region(Region::Weights) + owned.offset * size_of(compute)});
     backend.synchronize();  // the staging memory is used again
   }
 }
@@ -147,7 +151,7 @@ void initialize_parameters(const program::Program& program, const program::Coord
                    held.range.size() * size_of(DType::F32));
     }
   }
-  if (!fp32) fill_frozen(program, place, seed, backend, arena);
+  if (!fp32) fill_frozen(program, place, shard, seed, backend, arena);
   refresh_compute_weights(program, shard, backend, arena);
 }
 

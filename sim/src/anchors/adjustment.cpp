@@ -203,6 +203,12 @@ double Adjustment::adjusted_s(const Anchor& anchor) const {
          std::exp(product(covariances_with_anchors(anchor.errors), posterior_.weights));
 }
 
+bool Adjustment::has_measured(const TrainingRun& run) const {
+  const std::string words = words_of_run(run);
+  return std::ranges::any_of(anchors_,
+                             [&](const Anchor& anchor) { return anchor.errors.run == words; });
+}
+
 /// @param loadings  of each anchor on the factor, in its prior deviations
 Factor Adjustment::factor(const std::string& term, const std::string& shared_by, double prior_sigma,
                           const std::vector<double>& loadings) const {

@@ -1,6 +1,9 @@
 #include "anchors/run_words.hpp"
 
+#include <algorithm>
+#include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +12,7 @@
 #include "core/index.hpp"
 #include "program/plan/pipeline_layout.hpp"
 #include "program/plan/plan_names.hpp"
+#include "program/plan_file/stack_settings.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -53,27 +57,30 @@ std::string recompute_words(const TrainingRun& run) {
   throw InvariantError("unknown recompute");
 }
 
+/// Settings that change what ranks or steps exchange, but nothing inside a layer.
+constexpr std::array<std::string_view, 6> kOfWholeRun{"overlap_dp",          "overlap_p2p",
+                                                      "gradient_sum_dtype",  "first_moment_dtype",
+                                                      "second_moment_dtype", "megatron_fsdp"};
+
+void add_settings(const TrainingRun& run, bool of_whole_run, Words& words) {
+  for (const std::string& setting : stated_settings(run.settings)) {
+    const std::string_view name = std::string_view(setting).substr(0, setting.find('='));
+    const bool is_off = setting.ends_with("=false") || setting.ends_with("=none");
+    const bool whole = std::ranges::find(kOfWholeRun, name) != kOfWholeRun.end();
+    if (whole == of_whole_run && !is_off) words.add(setting);
+  }
+}
+
 void add_kernels(const TrainingRun& run, Words& words) {
-  const RunSwitches& s = run.switches;
   words.flag("unfused", run.attention == AttentionKernel::Unfused);
-  words.flag("overlap_tp", run.overlap_tp);
-  words.flag("compile", s.compile);
-  words.flag("eager", s.eager);
-  words.flag("async_tp", s.async_tp);
-  words.flag("token_drop", s.token_drop);
-  words.flag("no_grouped_gemm", s.no_grouped_gemm);
-  words.flag("balanced_routing", s.balanced_routing);
-  words.flag("fused_dispatch", s.fused_dispatch);
-  words.flag("moe_a2a_overlap", s.moe_a2a_overlap);
-  words.flag("cuda_graphs:partial", s.cuda_graphs == CudaGraphs::Partial);
-  words.flag("cuda_graphs:full", s.cuda_graphs == CudaGraphs::Full);
-  words.flag("cp_a2a", s.cp_all_to_all);
-  words.flag("cp_ring", s.cp_ring);
-  words.flag("fused_experts", run.fused_experts);
-  words.flag("fp8_attention", run.fp8_attention);
-  words.flag("fp32_gradients", s.fp32_gradients);
-  words.number("offload_activations:", s.offload_activation_layers);
-  if (s.dropout > 0) words.add(fmt::format("dropout:{:g}", s.dropout));
+  add_settings(run, false, words);
+  if (run.context_parallel)
+    words.add(fmt::format("cp:{}", meshplan::name_of(*run.context_parallel)));
+  words.number("offload_activations:", run.offload_activation_layers);
+  if (const auto& adapters = run.model.adapters)
+    words.add(fmt::format("lora{}:{}", adapters->rank, fmt::join(adapters->modules, "+")));
+  if (!run.frozen.empty()) words.add(fmt::format("frozen:{}", fmt::join(run.frozen, "+")));
+  if (run.expert_imbalance > 1) words.add(fmt::format("imbalance{:g}", run.expert_imbalance));
 }
 
 /// "layout_E3/2/2m/0L"
@@ -102,7 +109,6 @@ std::string words_of_layers(const TrainingRun& run) {
 }
 
 std::string words_of_run(const TrainingRun& run) {
-  const RunSwitches& s = run.switches;
   Words words;
   words.add(words_of_layers(run));
   words.degree("pp", run.parallel.pp);
@@ -117,13 +123,10 @@ std::string words_of_run(const TrainingRun& run) {
   words.flag("in_node", run.shard_in_node);
   words.flag("keeps_gathered", run.keeps_gathered);
   words.flag("defers_gradients", run.defers_gradients);
-  words.flag("overlap_dp", run.overlap_dp);
-  words.flag("overlap_p2p", run.overlap_p2p);
-  words.flag("embedding_and_head_as_layers", s.embedding_and_head_as_layers);
-  words.flag("reduce_in_bf16", s.reduce_in_bf16);
-  words.flag("megatron_fsdp", s.megatron_fsdp);
-  words.flag("offload_optimizer", s.offload_optimizer);
-  words.flag("offload_parameters", s.offload_parameters);
+  add_settings(run, true, words);
+  words.flag("embedding_and_head_as_layers", run.count_ends_as_layers);
+  words.flag("offload_optimizer", run.offload_optimizer);
+  words.flag("offload_parameters", run.offload_parameters);
   return words.take();
 }
 

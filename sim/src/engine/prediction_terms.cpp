@@ -168,7 +168,11 @@ double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_t
 }
 
 Interval interval_of(const std::vector<PredictionTerm>& terms, double step_time_s) {
-  const double width = half_width_80(relative_sigma_of(terms, step_time_s));
+  return interval_of(relative_sigma_of(terms, step_time_s), step_time_s);
+}
+
+Interval interval_of(double relative_sigma, double step_time_s) {
+  const double width = half_width_80(relative_sigma);
   return {.low_s = step_time_s / (1 + width), .high_s = step_time_s * (1 + width)};
 }
 

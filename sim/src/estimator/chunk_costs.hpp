@@ -38,6 +38,7 @@ struct LayerCost {
   double backward = 0;                     // seconds, of one that writes gradients
   double dense = 0;                        // elements whose gradients are ready with it
   double experts = 0;                      // elements
+  FrozenElements frozen;                   // that nothing else reads
   std::vector<std::int64_t> copied_parts;  // runs of elements summed over their holders
   bool backward_reads = true;              // its weights; an embedding's are read forward only
 };

@@ -121,10 +121,10 @@ void ChunkMaker::add_gradients() {
   needed_ = chunk_.tasks.forward.seconds;
   chunk_.layers.reserve(num_parts + layers_.size());
   for (std::size_t i = 0; i < before; ++i)
-    add_part(base_.parts[i], i == 0 ? others : Seconds{}, {}, true);
+    add_part(base_, i, i == 0 ? others : Seconds{}, {}, true);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const TaskTimes& layer = layers_[i]->layer_tasks;
-    add_part(layers_[i]->parts[layers_[i]->first_layer_part],
+    add_part(*layers_[i], layers_[i]->first_layer_part,
              {.forward = layer.forward.seconds,
               .first = layer.backward_first.seconds,
               .last = (layer.*last).seconds,
@@ -132,19 +132,20 @@ void ChunkMaker::add_gradients() {
              layers_[i]->layer_copied_parts, true);
   }
   for (std::size_t i = base_.first_layer_part + 1; i < num_parts; ++i)
-    add_part(base_.parts[i], before == 0 ? others : Seconds{}, {}, false);
+    add_part(base_, i, before == 0 ? others : Seconds{}, {}, false);
 }
 
-void ChunkMaker::add_part(const BucketParts& part, const Seconds& seconds,
+void ChunkMaker::add_part(const StagePrices& stage, std::size_t index, const Seconds& seconds,
                           const std::vector<std::int64_t>& copied, bool backward_reads) {
   ready_ += seconds.last;
   ready_at_once_ += seconds.single;
   needed_ = std::max(0.0, needed_ - seconds.forward);
   LayerCost layer{.forward = seconds.forward,
                   .backward = seconds.first,
+                  .frozen = stage.frozen_parts[index],
                   .copied_parts = copied,
-                  .backward_reads = backward_reads};
-  for (const GradientPart& gradient : part) {
+                  .backward_reads = backward_reads && seconds.first > 0};
+  for (const GradientPart& gradient : stage.parts[index]) {
     const auto elements = static_cast<double>(gradient.elements);
     chunk_.ready.push_back({.seconds = ready_,
                             .seconds_of_single = ready_at_once_,

@@ -44,7 +44,8 @@ class ChunkMaker {
   /// Gradients as the chunk's last task makes them, layer by layer, and when its forward needs the
   /// weights.
   void add_gradients();
-  void add_part(const BucketParts& part, const Seconds& seconds,
+  /// @param stage  whose part number `index` it is
+  void add_part(const StagePrices& stage, std::size_t index, const Seconds& seconds,
                 const std::vector<std::int64_t>& copied, bool backward_reads);
 
   const Cluster& cluster_;

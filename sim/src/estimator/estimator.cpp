@@ -325,7 +325,6 @@ StepPrediction Estimator::State::estimate(const Plan& plan, const Wanted& wanted
 /// habits.
 struct Estimator::Other {
   Cluster data_sheet;
-  std::string software;
   std::shared_ptr<const Adjustment> adjustment = nullptr;
   Constants constants = constants_of(fitted_constants());
   std::optional<models::ModelSpec> model = {};  // of the plan before
@@ -336,7 +335,7 @@ struct Estimator::Other {
       graph = models::build_graph(plan.model);
       model = plan.model;
     }
-    const PreparedRun run(run_of(plan, data_sheet.name, software), graph, data_sheet);
+    const PreparedRun run(run_of(plan, data_sheet.name), graph, data_sheet);
     if (!adjustment) return step_of(run.predict(constants, wanted), plan, data_sheet);
     // A bound of the time is none once it is corrected.
     const RunPrediction prediction =
@@ -353,9 +352,8 @@ Estimator::Estimator(Cluster cluster, std::string_view software,
     return;
   }
   load_execution_profile(software);  // there is such software
-  other_ = std::make_unique<Other>(Other{.data_sheet = data_sheet_of(cluster),
-                                         .software = std::string(software),
-                                         .adjustment = std::move(adjustment)});
+  other_ = std::make_unique<Other>(
+      Other{.data_sheet = data_sheet_of(cluster), .adjustment = std::move(adjustment)});
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;

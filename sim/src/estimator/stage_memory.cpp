@@ -38,10 +38,9 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
     elements = std::min(stage.sums.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
   } else {
     const ZeroStage& zero = stage.zero;
-    const double share = owned_share(zero);
     for (const Bucket& bucket : stage.buckets->all)
-      elements = std::max(elements, bucket.elements * share);
-    if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
+      elements = std::max(elements, bucket.elements * owned_share(zero));
+    if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_owned);
   }
   return program::kStagingSlots * elements *
          static_cast<double>(program::offloaded_bytes_per_element(plan));

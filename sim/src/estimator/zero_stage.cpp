@@ -25,6 +25,7 @@ struct Unit {
   double backward = 0;
   double dense = 0;  // elements
   double experts = 0;
+  FrozenElements frozen;  // with stage 3
   bool backward_reads = false;
   double fetch = 0;   // seconds: of owned weights, from the host
   double gather = 0;  // seconds
@@ -35,6 +36,10 @@ struct Unit {
   double error_bytes = 0;  // of compression
   double slot_bytes = 0;
 };
+
+double gathered_elements(const Unit& unit) {
+  return unit.dense + unit.experts + unit.frozen.dense + unit.frozen.experts;
+}
 
 std::vector<Unit> units_of(const Plan& plan, const ChunkCost& chunk, DataGroups& groups,
                            const Cluster& cluster) {
@@ -48,15 +53,21 @@ std::vector<Unit> units_of(const Plan& plan, const ChunkCost& chunk, DataGroups&
     unit.backward += layer.backward;
     unit.dense += layer.dense;
     unit.experts += layer.experts;
+    if (plan.zero_stage == 3) {
+      unit.frozen.dense += layer.frozen.dense;
+      unit.frozen.experts += layer.frozen.experts;
+    }
     unit.backward_reads = unit.backward_reads || layer.backward_reads;
     for (const std::int64_t part : layer.copied_parts)
       unit.reduce += groups.kv_copies.seconds(Collective::AllReduce,
                                               static_cast<double>(part) * kFp32Bytes, cluster);
-    full = (unit.dense + unit.experts) * kFp32Bytes >= static_cast<double>(plan.bucket_bytes);
+    full = gathered_elements(unit) * kFp32Bytes >= static_cast<double>(plan.bucket_bytes);
   }
   for (Unit& unit : units) {
     unit.dense = padded(unit.dense, groups.dense_shards.size());
     unit.experts = padded(unit.experts, groups.expert_shards.size());
+    unit.frozen.dense = padded(unit.frozen.dense, groups.dense_shards.size());
+    unit.frozen.experts = padded(unit.frozen.experts, groups.expert_shards.size());
   }
   return units;
 }
@@ -121,9 +132,13 @@ void price_units(const Plan& plan, std::vector<Unit>& units, DataGroups& groups,
     for (const bool expert : {false, true}) {
       price_reduction(plan, expert, unit, groups, table, cluster);
       if (plan.zero_stage < 3) continue;
-      const double elements = expert ? unit.experts : unit.dense;
-      unit.gather += gather_seconds(plan, elements, expert, groups, cluster);
-      unit.fetch += fetch_seconds(plan, elements, groups.shards(expert).size(), cluster);
+      const double trained = expert ? unit.experts : unit.dense;
+      const double frozen = expert ? unit.frozen.experts : unit.frozen.dense;
+      for (const double elements : {trained, frozen}) {  // buckets of their own
+        if (elements <= 0) continue;
+        unit.gather += gather_seconds(plan, elements, expert, groups, cluster);
+        unit.fetch += fetch_seconds(plan, elements, groups.shards(expert).size(), cluster);
+      }
     }
 }
 
@@ -163,7 +178,9 @@ class StreamPlayer {
         visit.reduce = unit.reduce;
         visit.accumulate = unit.accumulate;
       }
-      visits_.push_back(visit);
+      // Nothing happens there: the next gather is issued when the unit before it begins.
+      const bool empty = backward && !unit.backward_reads && visit.compute + visit.reduce <= 0;
+      if (!empty) visits_.push_back(visit);
     }
     ends_of_tasks_.push_back(visits_.size());
   }
@@ -206,10 +223,8 @@ class StreamPlayer {
       if (v > 0 && visits_[v - 1].backward) end = reduce(visits_[v - 1], end);
       end = std::max(end, weights) + visits_[v].compute;
       computing_ += visits_[v].compute;
-      if (v + 1 == ends_of_tasks_[task]) {
-        ends.push_back(slowed(end));
-        ++task;
-      }
+      for (; task < ends_of_tasks_.size() && ends_of_tasks_[task] == v + 1; ++task)
+        ends.push_back(slowed(end));  // of a backward without visits, too
     }
     if (!visits_.empty() && visits_.back().backward) {
       end = reduce(visits_.back(), end);
@@ -358,13 +373,19 @@ ZeroStage zero_stage(const StagePricing& pricing, const std::vector<const ChunkC
     }
   for (std::size_t c = 0; plan.zero_stage >= 2 && c < chunks.size(); ++c) {
     std::vector<Unit> units = units_of(plan, *chunks[c], groups, cluster);
+    if (plan.zero_stage == 3)
+      for (const LayerCost& layer : chunks[c]->layers)
+        stage.frozen += layer.frozen.dense + layer.frozen.experts;
     if (of_tasks || plan.compression.kind != program::CompressionKind::None)
       price_units(plan, units, groups, pricing.table, cluster);
     if (of_tasks) stage.tasks.push_back(streamed_tasks(plan, units, cluster));
     double needed = begin[c] + chunks[c]->tasks.forward.seconds;
     for (const Unit& unit : units) {
       needed -= unit.forward;
-      stage.largest_unit = std::max(stage.largest_unit, unit.dense + unit.experts);
+      stage.largest_unit = std::max(stage.largest_unit, gathered_elements(unit));
+      stage.largest_trained_unit = std::max(stage.largest_trained_unit, unit.dense + unit.experts);
+      stage.owned_frozen += unit.frozen.dense / groups.shards(false).size() +
+                            unit.frozen.experts / groups.shards(true).size();
       if (of_tasks) stage.tasks.back().at_end += unit.at_end;
       stage.compression_error_bytes += unit.error_bytes;
       stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, unit.slot_bytes);
@@ -374,6 +395,7 @@ ZeroStage zero_stage(const StagePricing& pricing, const std::vector<const ChunkC
         const int shards = groups.shards(expert).size();
         stage.streamed += elements;
         stage.owned_streamed += elements / shards;
+        stage.largest_owned = std::max(stage.largest_owned, elements / shards);
         stage.num_buckets += 1;
         if (plan.zero_stage == 2 && of_step)
           gathers.push_back(
@@ -400,16 +422,19 @@ double parameter_bytes(const Plan& plan, double elements, double frozen, const Z
   const double weights = zero.whole + (plan.zero_stage == 3 ? zero.owned_streamed : zero.streamed);
   constexpr double kUnitSlots = 2;  // one in use, one on its way
   const double slots =
-      kUnitSlots * zero.largest_unit *
-      ((plan.zero_stage >= 2 ? kFp32Bytes : 0) + (plan.zero_stage == 3 ? weight : 0));
+      kUnitSlots * ((plan.zero_stage >= 2 ? zero.largest_trained_unit * kFp32Bytes : 0) +
+                    (plan.zero_stage == 3 ? zero.largest_unit * weight : 0));
   // On the host those that a rank owns; on the device, besides, those that it holds whole.
-  const double whole = zero.whole + zero.untrained + frozen;
+  const double frozen_whole = frozen - zero.frozen;
+  const double whole = zero.whole + zero.untrained + frozen_whole;
+  const double streamed = zero.owned_streamed + zero.owned_frozen;
   const double offloaded = !plan.offload_parameters ? 0
-                           : on_gpu                 ? -zero.owned_streamed * weight
+                           : on_gpu                 ? -streamed * weight
                                                     : whole * weight;
   return offloaded + weights * weight + gradients * kFp32Bytes +
          (zero.owned + zero.owned_streamed) * optimizer +
-         zero.untrained * (weight + kFp32Bytes + optimizer) + frozen * weight + slots;
+         zero.untrained * (weight + kFp32Bytes + optimizer) +
+         (frozen_whole + zero.owned_frozen) * weight + slots;
 }
 
 }  // namespace meshplan::sim

@@ -28,7 +28,11 @@ struct ZeroStage {
   double streamed = 0;      // elements whose gradients, with stage 3 also weights, are divided
   double owned_streamed = 0;
   double untrained = 0;     // elements that no gradient moves
-  double largest_unit = 0;  // elements
+  double frozen = 0;        // elements of weights alone that are divided, without what fills up
+  double owned_frozen = 0;  // a rank's part of them, with that
+  double largest_unit = 0;  // elements that are gathered
+  double largest_trained_unit = 0;  // elements that are reduced
+  double largest_owned = 0;         // of a bucket of a unit: elements
   double num_buckets = 0;
   double compression_error_bytes = 0;  // of all units
   double compression_slot_bytes = 0;
@@ -43,7 +47,7 @@ ZeroStage zero_stage(const StagePricing& pricing, const std::vector<const ChunkC
 
 /// Bytes of weights, gradients and optimizer state of a rank.
 /// @param elements  of its parameters that are not frozen, if ZeRO divides none
-/// @param frozen  elements of which there are weights alone, whole on every rank
+/// @param frozen  elements of which there are weights alone
 /// @param on_gpu  offloaded state is elsewhere
 double parameter_bytes(const program::Plan& plan, double elements, double frozen,
                        const ZeroStage& zero, bool on_gpu);

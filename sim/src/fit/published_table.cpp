@@ -15,6 +15,7 @@
 #include "core/parse_number.hpp"
 #include "fit/published_cells.hpp"
 #include "program/plan/pipeline_layout.hpp"
+#include "program/plan_file/stack_settings.hpp"
 #include "sim/stacks/execution_profile.hpp"
 
 namespace meshplan::sim {
@@ -123,59 +124,68 @@ int flushes(const std::string& value, const TrainingRun& run) {
   return *number;
 }
 
+/// Words of the column that are settings of the stack, as they are named everywhere else.
+struct SettingWord {
+  std::string_view word;
+  std::string_view setting;
+};
+constexpr std::array<SettingWord, 13> kSettingWords{{
+    {"async_tp", "async_tp=true"},
+    {"balanced_routing", "balanced_routing=true"},
+    {"compile", "compile=all"},
+    {"cuda_graphs", "cuda_graphs=partial"},
+    {"cuda_graphs:full", "cuda_graphs=full"},
+    {"eager", "compile=none"},
+    {"fp32_grad_accum", "gradient_dtype=fp32"},
+    {"fused_dispatch", "expert_dispatch=deepep"},
+    {"megatron_fsdp", "megatron_fsdp=true"},
+    {"moe_a2a_overlap", "overlap_ep=true"},
+    {"no_grouped_gemm", "grouped_experts=false"},
+    {"reduce_in_bf16", "gradient_sum_dtype=bf16"},
+    {"token_drop", "token_drop=true"},
+}};
+
+/// "NAME=VALUE" in the words of a plan's stack, or one of the column's own.
+bool set_setting(const std::string& word, TrainingRun& run) {
+  auto known = std::ranges::find(kSettingWords, word, &SettingWord::word);
+  if (known == kSettingWords.end())  // "cuda_graphs:moe_router|moe_preprocess": of a part
+    known = std::ranges::find(kSettingWords, word.substr(0, word.find(':')), &SettingWord::word);
+  if (known == kSettingWords.end() && word.find('=') == std::string::npos) return false;
+  program::Stack stack{.settings = run.settings};
+  program::set_stack(stack, known == kSettingWords.end() ? word : known->setting, "switches:");
+  run.settings = stack.settings;
+  return true;
+}
+
 void set_switch(const std::string& word, TrainingRun& run) {
-  RunSwitches& s = run.switches;
+  if (set_setting(word, run)) return;
   const auto colon = word.find(':');
   const std::string key = word.substr(0, colon);
   const std::string value = colon == std::string::npos ? "" : word.substr(colon + 1);
-  if (key == "compile")
-    s.compile = true;
-  else if (key == "eager")
-    s.eager = true;
-  else if (key == "async_tp")
-    s.async_tp = true;
-  else if (key == "token_drop")
-    s.token_drop = true;
-  else if (key == "no_grouped_gemm")
-    s.no_grouped_gemm = true;
-  else if (key == "balanced_routing")
-    s.balanced_routing = true;
-  else if (key == "fused_dispatch")
-    s.fused_dispatch = true;
-  else if (key == "moe_a2a_overlap")
-    s.moe_a2a_overlap = true;
-  else if (key == "cuda_graphs")
-    s.cuda_graphs = value == "full" ? CudaGraphs::Full : CudaGraphs::Partial;
-  else if (key == "one_micro_batch")
+  if (key == "one_micro_batch")
     run.micro_batch_size = static_cast<int>(run.global_batch_size / run.parallel.dp);
   else if (key == "cp_a2a")
-    s.cp_all_to_all = true;
+    run.context_parallel = program::ContextMethod::Ulysses;
+  else if (key == "cp_ring")
+    run.context_parallel = program::ContextMethod::Ring;
   else if (key == "embedding_and_head_as_layers")
-    s.embedding_and_head_as_layers = true;
+    run.count_ends_as_layers = true;
   else if (key == "flushes")
     run.flushes = flushes(value, run);
-  else if (key == "fp32_grad_accum")
-    s.fp32_gradients = true;
-  else if (key == "reduce_in_bf16")
-    s.reduce_in_bf16 = true;
-  else if (key == "megatron_fsdp")
-    s.megatron_fsdp = true;
   else if (key == "offload_activations")
-    s.offload_activation_layers = number_after(value, "").value_or(run.model.num_layers);
+    run.offload_activation_layers = number_after(value, "").value_or(run.model.num_layers);
   else if (key == "offload_optimizer")
-    s.offload_optimizer = true;
+    run.offload_optimizer = true;
   else if (key == "offload_parameters")
-    s.offload_parameters = true;
+    run.offload_parameters = true;
   else if (key == "dropout")
-    s.dropout = probability(value);
+    run.settings.dropout = probability(value);
   else if (key == "mtp")
     run.model.mtp_layers = 1;
   else if (key == "embedding_layernorm")
     run.model.embedding_norm = true;
   else if (key == "alibi")
     run.model.positions = models::Positions::None;
-  else if (key == "cp_ring")
-    s.cp_ring = true;
   else
     throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
 }
@@ -382,19 +392,19 @@ TrainingRun run_of(const PublishedCells& row) {
                                                            {"fp8", RunPrecision::Fp8},
                                                            {"mxfp8", RunPrecision::MxFp8},
                                                            {"fp8-block", RunPrecision::Fp8Block}}});
-  run.attention_stated = true;
-  run.attention =
-      choose("attention", row.text("attention"),
-             std::array<std::pair<const char*, AttentionKernel>, 2>{
-                 {{"flash", AttentionKernel::Flash}, {"unfused", AttentionKernel::Unfused}}});
+  run.settings.attention = choose("attention", row.text("attention"),
+                                  std::array<std::pair<const char*, program::AttentionBackend>, 2>{
+                                      {{"flash", program::AttentionBackend::Flash},
+                                       {"unfused", program::AttentionBackend::Unfused}}});
   set_recompute(row, run);
+  run.settings.overlap_dp = run.settings.overlap_tp = run.settings.overlap_p2p = false;
   for (const std::string& part : split(row.text("overlap"), '+')) {
     static const std::vector<std::string> kOverlaps{"dp", "none", "p2p", "tp"};
     if (std::ranges::find(kOverlaps, part) == kOverlaps.end())
       throw ConfigError(fmt::format("overlap: {}", unknown_name_message("value", part, kOverlaps)));
-    run.overlap_dp |= part == "dp";
-    run.overlap_tp |= part == "tp";
-    run.overlap_p2p |= part == "p2p";
+    if (part == "dp") run.settings.overlap_dp = true;
+    if (part == "tp") run.settings.overlap_tp = true;
+    if (part == "p2p") run.settings.overlap_p2p = true;
   }
   for (const std::string& word : split(row.text("switches"), ';')) set_switch(word, run);
   set_layout(row, run);

@@ -64,6 +64,10 @@ void fields(Visitor& v, SoftwareFeatures& f) {
              "whose recompute a run can ask for by name; none: it has no such choice");
   v.optional("recomputes_some_layers", f.recomputes_some_layers,
              "full recompute of a stage's first layers only");
+  v.optional("recomputes_nth_layers", f.recomputes_nth_layers,
+             "full recompute of every nth layer, planned as so many of a stage");
+  v.optional("chunks_loss", f.chunks_loss,
+             "a run can have the loss in chunks of tokens, and does where nothing else fits");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 
@@ -117,6 +121,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "recomputes no more than backward reads");
   v.optional("keeps_unread_products", p.keeps_unread_products,
              "recompute by operation keeps products that backward does not read, too");
+  v.optional("keeps_exchanged_rows", p.keeps_exchanged_rows,
+             "recompute by operation: of what experts' ranks send");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
@@ -147,11 +153,15 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("keeps_gathered_experts", p.keeps_gathered_experts,
              "fully sharded: models with experts gather once a step");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
+  v.optional("gathers_after_step", p.gathers_after_step,
+             "updated parameters are gathered beside nothing");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
   v.optional("balances_over_neighbours", p.balances_over_neighbours,
              "balanced routing gives a token neighbouring experts");
   v.optional("experts_in_one_kernel", p.experts_in_one_kernel,
              "the host issues the products of all experts at once");
+  v.optional("weighs_expert_outputs", p.weighs_expert_outputs,
+             "which are kept for it; else between an expert's products");
   v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));
   v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
   v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",
@@ -161,6 +171,10 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
   v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
              "more per parameter where the optimizer is sharded", between(0, 8));
+  v.optional("sharded_parameter_bytes", p.sharded_parameter_bytes,
+             "more per parameter of a shard, where layers are sharded", between(0, 4));
+  v.optional("live_parameters", p.live_parameters,
+             "gathered parameters stay while they are fewer; 0: one layer ahead", at_least(0));
   v.optional("unfused_saved_bytes", p.unfused_saved_bytes,
              "kept per token and hidden element by copies that fusion avoids", at_least(0));
   v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));

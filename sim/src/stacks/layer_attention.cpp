@@ -44,8 +44,8 @@ void LayerWalk::attention(const Op& op) {
                                  .head = head,
                                  .value_head = value,
                                  .window = static_cast<double>(op.attributes.window)};
-  flash.low_precision = run_.fp8_attention;
-  if (run_.fp8_attention) {  // queries, keys and values, and their gradients' input
+  flash.low_precision = is_on(run_.settings.fp8_attention);
+  if (is_on(run_.settings.fp8_attention)) {  // queries, keys and values, and their gradients' input
     for (const TensorId id : op.inputs)
       if (layer_.tensors[at(id)].tensor_class == TensorClass::Activation)
         forward({.kind = WorkKind::Stream,
@@ -59,7 +59,7 @@ void LayerWalk::attention(const Op& op) {
   flash.backward = true;
   backward(flash);
   if (stores_score_gradient(op, head, value)) store_score_gradient(op, heads, seq);
-  work_.saved_bytes += heads * tokens_ * kStatistic;
+  keep(heads * tokens_ * kStatistic);
   if (parallel.cp > 1) exchange_context(op, heads, head, value);
 }
 
@@ -89,7 +89,7 @@ void LayerWalk::exchange_context(const Op& op, double heads, double head, double
   const auto& parallel = run_.parallel;
   const double kv_heads = local_kv_heads(op, heads);
   const double kv = tokens_ * kv_heads * (head + value) * kHalfBytes;
-  if (run_.switches.cp_all_to_all) {
+  if (run_.context_parallel == program::ContextMethod::Ulysses) {
     const double qkvo = tokens_ * (heads * head * 2 + kv_heads * (head + value)) * kHalfBytes;
     forward(exchange(Collective::AllToAll, Group::Cp, qkvo));
     backward(exchange(Collective::AllToAll, Group::Cp, qkvo));
@@ -97,14 +97,16 @@ void LayerWalk::exchange_context(const Op& op, double heads, double head, double
   }
   const double steps = parallel.cp - 1;
   const double merge = tokens_ * heads * value;  // partial outputs are rescaled and added
-  const ContextExchange how = run_.switches.cp_ring ? ContextExchange::Ring : profile_.context;
+  const ContextExchange how = run_.context_parallel == program::ContextMethod::Ring
+                                  ? ContextExchange::Ring
+                                  : profile_.context;
   const auto ring = [&](double bytes) {
     return WorkItem{.kind = WorkKind::Ring, .count = steps, .bytes = bytes, .group = Group::Cp};
   };
   if (how == ContextExchange::Gather) {
     forward(exchange(Collective::AllGather, Group::Cp, kv));
     backward(exchange(Collective::ReduceScatter, Group::Cp, kv * parallel.cp));
-    work_.saved_bytes += steps * kv;
+    keep(steps * kv);
     return;
   }
   if (how == ContextExchange::GatherThenRing) {
@@ -145,8 +147,8 @@ void LayerWalk::scores(double heads, double head, double value, double seq) {
   backward(batched(seq, head, seq));
   backward(batched(seq, head, seq));
   const double kept = dropout() > 0 ? 2 * kHalfBytes + kMaskBytes : kHalfBytes;
-  work_.saved_bytes += n * kept;
-  core_saved_ = n * kept;
+  keep(n * kept);
+  core_saved_ = is_differentiated_ ? n * kept : 0;
 }
 
 }  // namespace meshplan::sim

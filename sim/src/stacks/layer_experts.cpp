@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "stacks/layer_walk.hpp"
+#include "stacks/run_habits.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -22,7 +23,7 @@ void LayerWalk::router(const Op& op) {
   for (std::size_t i = first; i < work_.forward.size(); ++i) work_.forward[i].static_router = true;
   for (WorkItem& item : backward_ops_.back()) item.static_router = true;
   save(op.inputs.front(), kHalfBytes);
-  work_.saved_bytes += 2 * n * kStatistic;
+  keep(2 * n * kStatistic);
 }
 
 void LayerWalk::grouped_linear(const Op& op) {
@@ -38,12 +39,13 @@ void LayerWalk::grouped_linear(const Op& op) {
   // Grouped products are issued at once (torch._grouped_mm, XLA's ragged dot), expert by expert
   // (Transformer Engine's multi-stream cuBLAS) or, without them, module by module.
   OperationHabit habit = profile_.linear;
-  if (!run_.fused_experts && (!profile_.experts_in_one_kernel || run_.switches.no_grouped_gemm)) {
+  if (!is_on(run_.settings.fused_experts) &&
+      (!profile_.experts_in_one_kernel || run_.settings.grouped_experts == false)) {
     habit.forward_kernels *= experts;
     habit.backward_kernels *= experts;
   }
   product(experts, m, n, k, run_is_fp8(), habit, true);
-  if (run_is_fp8() && run_.fused_experts)
+  if (run_is_fp8() && is_on(run_.settings.fused_experts))
     // What lies between the two products is cast where it is made, in their epilogues, which move
     // it under their arithmetic (Transformer Engine 2.14, pull request 2769); the rest by a kernel
     // for all experts that writes rows and columns at once (2.13, pull request 2586).
@@ -51,7 +53,7 @@ void LayerWalk::grouped_linear(const Op& op) {
   else if (run_is_fp8())
     casts(routed_ * k, routed_ * n, experts, true);
   const bool bias = op.parameters.size() > 1;
-  if (bias && !column && !run_.fused_experts) {
+  if (bias && !column && !is_on(run_.settings.fused_experts)) {
     OperationHabit added = profile_.expert_bias;
     added.forward_kernels *= experts;
     added.backward_kernels *= experts;
@@ -65,12 +67,30 @@ WorkItem LayerWalk::to_experts(double d) const {
   const double token_bytes = tokens_per_rank_ * d * kHalfBytes;
   WorkItem item = exchange(Collective::AllToAll, Group::Ep, token_bytes * k);
   item.routed = true;
-  if (run_.switches.fused_dispatch) {
+  if (fused_dispatch(run_)) {
     item.kind = WorkKind::Dispatch;
     item.bytes = token_bytes;
     item.count = k;
   }
   return item;
+}
+
+/// Every rank gets all tokens of its group, or their sums back: Megatron-LM's allgather dispatcher
+/// (core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher).
+WorkItem LayerWalk::gathered_by_experts(double d, bool gathers) const {
+  const double token_bytes = tokens_per_rank_ * d * kHalfBytes;
+  return gathers ? exchange(Collective::AllGather, Group::Ep, token_bytes)
+                 : exchange(Collective::ReduceScatter, Group::Ep, token_bytes * run_.parallel.ep);
+}
+
+void LayerWalk::exchange_tokens(double d, bool dispatches) {
+  if (run_.settings.expert_dispatch == program::ExpertDispatch::AllGather) {
+    forward(gathered_by_experts(d, dispatches));
+    backward(gathered_by_experts(d, !dispatches));
+  } else {
+    forward(to_experts(d));
+    backward(to_experts(d));
+  }
 }
 
 void LayerWalk::dispatch(const Op& op) {
@@ -80,8 +100,7 @@ void LayerWalk::dispatch(const Op& op) {
   const double bytes = routed_ / parallel.etp * d * kHalfBytes;
   streams(profile_.permutation, routed_ / parallel.etp * d);
   if (parallel.ep > 1) {
-    forward(to_experts(d));
-    backward(to_experts(d));
+    exchange_tokens(d, true);
     streams(profile_.permutation, routed_ * d);  // by expert, after arrival
   }
   if (parallel.etp > 1) {
@@ -100,12 +119,11 @@ void LayerWalk::combine(const Op& op) {
     backward(exchange(Collective::AllGather, Group::Etp, bytes));
   }
   if (parallel.ep > 1) {
-    forward(to_experts(d));
-    backward(to_experts(d));
+    exchange_tokens(d, false);
     streams(profile_.permutation, routed_ * d);
   }
   streams(profile_.permutation, routed_ / parallel.etp * d);
-  save(op.inputs.front(), kHalfBytes);
+  if (profile_.weighs_expert_outputs) save(op.inputs.front(), kHalfBytes);
 }
 
 }  // namespace meshplan::sim

@@ -1,6 +1,7 @@
 // Matrix products of a layer, with what tensor parallelism moves around them and FP8 casts.
 #include <cmath>
 
+#include "models/adapters.hpp"
 #include "stacks/layer_walk.hpp"
 
 namespace meshplan::sim {
@@ -20,15 +21,17 @@ void LayerWalk::product(double count, double m, double n, double k, bool low_pre
            .low_precision = low_precision,
            .routed = routed,
            .kernels = habit.forward_kernels});
-  backward({.kind = WorkKind::Product,
-            .count = count,
-            .m = m,
-            .n = k,
-            .k = n,
-            .low_precision = low_precision,
-            .backward = true,
-            .routed = routed,
-            .kernels = habit.backward_kernels / 2});
+  if (needs_input_gradient_)
+    backward({.kind = WorkKind::Product,
+              .count = count,
+              .m = m,
+              .n = k,
+              .k = n,
+              .low_precision = low_precision,
+              .backward = true,
+              .routed = routed,
+              .kernels = habit.backward_kernels / 2});
+  if (!trains_weight_) return widen_weights(count * n * k);
   backward({.kind = WorkKind::Product,
             .count = count,
             .m = n,
@@ -41,12 +44,21 @@ void LayerWalk::product(double count, double m, double n, double k, bool low_pre
             .kernels = habit.backward_kernels / 2});
 }
 
+void LayerWalk::widen_weights(double elements) {
+  using program::FrozenStorage;
+  const FrozenStorage storage = run_.settings.frozen_storage.value_or(FrozenStorage::Bf16);
+  if (storage != FrozenStorage::Nf4 && storage != FrozenStorage::Int8) return;
+  const double bytes = elements * (program::bytes_of(storage) + kHalfBytes);
+  forward({.kind = WorkKind::Stream, .bytes = bytes});
+  if (needs_input_gradient_) backward({.kind = WorkKind::Stream, .bytes = bytes});
+}
+
 void LayerWalk::casts(double inputs, double outputs, double pieces, bool routed) {
   if (!run_is_fp8()) return;
   const bool per_tensor = run_.precision == RunPrecision::Fp8;
-  const bool at_once = routed && run_.fused_experts;  // rows and columns
+  const bool at_once = routed && is_on(run_.settings.fused_experts);  // rows and columns
   const OperationHabit& habit = per_tensor || at_once ? profile_.fp8_cast : profile_.block_cast;
-  if (per_tensor && !run_.switches.no_grouped_gemm) pieces = 1;
+  if (per_tensor && run_.settings.grouped_experts != false) pieces = 1;
   if (inputs > 0)
     forward({.kind = WorkKind::Stream,
              .bytes = inputs * habit.forward_bytes,
@@ -73,7 +85,7 @@ void LayerWalk::linear(const Op& op, Place in) {
   if (is_head(op)) n = padded_vocabulary(n * parallel.tp) / parallel.tp;
   const double k = width(input, op.split == Split::Row ? Place::Sharded : Place::Residual);
   if (parallel.tp > 1 && gathers) gather_input(op, input);
-  const bool low = run_is_fp8() && !is_head(op);
+  const bool low = run_is_fp8() && !is_head(op) && !models::is_of_adapter(op.name);
   product(1, m, n, k, low, profile_.linear);
   if (low) casts(m * k, m * n);
   if (parallel.tp > 1 && op.split == Split::Row) reduce_output(m * n);
@@ -97,12 +109,13 @@ void LayerWalk::gather_input(const Op& op, TensorId input) {
     // The gathered input is not kept: backward gathers again (Korthikanti et al. 2022, 4.2.2).
     work_.forward.push_back(tp(Collective::AllGather, full / run_.parallel.tp, beside));
     if (profile_.keeps_gathered_inputs)
-      work_.saved_bytes += full * (run_.parallel.tp - 1) / run_.parallel.tp;
-    else
+      keep(full * (run_.parallel.tp - 1) / run_.parallel.tp);
+    else if (trains_weight_)
       backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
+    if (!needs_input_gradient_) return;
     backward(tp(Collective::ReduceScatter, full, beside)).beside_gradient = true;
-    if (run_.switches.async_tp && beside) backward(partial_sums(full));
-  } else {
+    if (is_on(run_.settings.async_tp) && beside) backward(partial_sums(full));
+  } else if (needs_input_gradient_) {
     backward(tp(Collective::AllReduce, full, beside)).beside_gradient = true;
   }
 }
@@ -119,7 +132,7 @@ void LayerWalk::reduce_output(double elements_full) {
   const double full = elements_full * kHalfBytes;
   if (run_.parallel.sp) {
     forward(tp(Collective::ReduceScatter, full));
-    if (run_.switches.async_tp) forward(partial_sums(full));
+    if (is_on(run_.settings.async_tp)) forward(partial_sums(full));
     backward(tp(Collective::AllGather, full / run_.parallel.tp));
   } else {
     forward(tp(Collective::AllReduce, full));
@@ -127,7 +140,7 @@ void LayerWalk::reduce_output(double elements_full) {
 }
 
 void LayerWalk::save_product_input(TensorId input, bool low) {
-  save(input, low && profile_.saves_fp8_inputs ? 1 : kHalfBytes);
+  if (trains_weight_) save(input, low && profile_.saves_fp8_inputs ? 1 : kHalfBytes);
 }
 
 }  // namespace meshplan::sim

@@ -13,7 +13,9 @@ using models::OpKind;
 void LayerWalk::count_saved(bool recomputed) {
   work_.input_bytes = layer_.input ? elements(*layer_.input) * kHalfBytes : 0;
   if (layer_.input) places_[at(*layer_.input)] = Place::Residual;
-  if (layer_.input && layer_.output)
+  const bool has_backward = !layer_.output || has_gradient_[at(*layer_.output)];
+  if (!has_backward) work_.input_bytes = 0;
+  if (layer_.input && layer_.output && has_backward)
     work_.saved_bytes +=
         profile_.unfused_saved_bytes * tokens_ * run_.model.hidden_size / run_.parallel.tp;
   work_.transient_bytes = work_.saved_bytes;
@@ -113,6 +115,11 @@ double LayerWalk::kept_product_bytes() const {
     }
     if (op.kind == OpKind::Attention || op.kind == OpKind::LatentAttention)
       bytes += elements(op.outputs.front()) * kHalfBytes;
+    // To the experts and back each rank gets as many rows as it sends.
+    const bool exchanges = op.kind == OpKind::Dispatch || op.kind == OpKind::Combine;
+    if (exchanges && run_.parallel.ep > 1 && profile_.keeps_exchanged_rows)
+      bytes +=
+          routed_ / run_.parallel.etp * width(op.outputs.front(), Place::Residual) * kHalfBytes;
   }
   return bytes;
 }
@@ -129,7 +136,7 @@ void LayerWalk::keep_what_backward_reads(std::vector<WorkItem>& items) {
 }
 
 void LayerWalk::add_recompute() {
-  if (!layer_.input) return;
+  if (!layer_.input || work_.input_bytes <= 0) return;  // nothing that leads to a gradient
   switch (run_.recompute) {
     case RunRecompute::None:
       return;
@@ -149,10 +156,18 @@ void LayerWalk::add_recompute() {
       bool keep = true;
       for (const WorkItem& item : work_.forward) {
         if (item.kind == WorkKind::Stream) work_.recompute.push_back(item);
+        // Grouped products and a router's are not among those of which every second is kept
+        // (torchtitan's save list: aten.mm; force_recompute_mm_shapes_by_fqns: moe.router.gate).
         if (item.kind == WorkKind::Product) {
-          if (!keep) work_.recompute.push_back(item);
-          keep = !keep;
+          const bool counts = !item.routed && !item.static_router;
+          if (!keep || !counts) work_.recompute.push_back(item);
+          if (counts) keep = !keep;
         }
+        const bool exchange =
+            item.kind == WorkKind::Dispatch ||
+            (item.kind == WorkKind::Collective && item.collective == Collective::AllToAll);
+        if (exchange && item.routed && !profile_.keeps_exchanged_rows)
+          work_.recompute.push_back(item);
         // A gather's result is not kept; a reduce-scatter's is (torchtitan's save list).
         if (item.kind == WorkKind::Collective && item.collective == Collective::AllGather)
           work_.recompute.push_back(item);

@@ -18,7 +18,7 @@ constexpr double kStatistic = 4;  // an fp32 element
 class LayerWalk {
  public:
   LayerWalk(const models::LayerGraph& layer, const TrainingRun& run,
-            const ExecutionProfile& profile);
+            const ExecutionProfile& profile, const FrozenLayer& frozen);
   LayerWork run(bool recomputed);
 
  private:
@@ -46,7 +46,14 @@ class LayerWalk {
   // ---- what an operation adds
   void begin();
   WorkItem& forward(WorkItem item) { return work_.forward.emplace_back(item); }
-  WorkItem& backward(WorkItem item) { return backward_ops_.back().emplace_back(item); }
+  /// What leads to no gradient is not done.
+  WorkItem& backward(WorkItem item) {
+    return (is_differentiated_ ? backward_ops_.back() : left_out_).emplace_back(item);
+  }
+  /// Bytes from forward to backward.
+  void keep(double bytes) {
+    if (is_differentiated_) work_.saved_bytes += bytes;
+  }
   void streams(const OperationHabit& habit, double n);
   static WorkItem tp(Collective collective, double bytes, bool beside = true);
   static WorkItem exchange(Collective collective, Group group, double bytes);
@@ -54,6 +61,8 @@ class LayerWalk {
 
   // ---- operations (layer_work.cpp)
   void walk(const Op& op);
+  /// Which gradients the operation has, and which its output.
+  void trace_gradients(const Op& op);
   void residual_add(const Op& op);
   bool ends_product(const Op& op) const;
   bool follows_head_norm(const Op& op) const;
@@ -68,6 +77,8 @@ class LayerWalk {
   /// @param pieces  tensors with scales of their own: the experts of a rank. With one scale per
   /// tensor they are cast by one kernel where products are grouped (Transformer Engine's
   /// nvte_multi_cast_transpose), else one by one.
+  /// Of frozen weights that are kept in fewer bits: widened before each product that reads them.
+  void widen_weights(double elements);
   void casts(double inputs, double outputs, double pieces = 1, bool routed = false);
   void linear(const Op& op, Place in);
   bool is_head(const Op& op) const { return op.split == models::Split::Vocab; }
@@ -96,6 +107,9 @@ class LayerWalk {
   /// Tokens to the ranks of their experts, or back. A fused dispatcher sends one copy to a rank
   /// (and across the network to a node) that holds several of a token's experts.
   WorkItem to_experts(double d) const;
+  WorkItem gathered_by_experts(double d, bool gathers) const;
+  /// To the experts' ranks, or back.
+  void exchange_tokens(double d, bool dispatches);
   void dispatch(const Op& op);
   void combine(const Op& op);
 
@@ -116,7 +130,13 @@ class LayerWalk {
   const models::LayerGraph& layer_;
   const TrainingRun& run_;
   const ExecutionProfile& profile_;
-  std::vector<Place> places_;  // of each tensor
+  std::vector<Place> places_;       // of each tensor
+  std::vector<bool> frozen_;        // each tensor, if it is a parameter
+  std::vector<bool> has_gradient_;  // each tensor, if it is an activation
+  bool is_differentiated_ = true;   // the operation that is walked now: its output has a gradient
+  bool trains_weight_ = true;       // of its product
+  bool needs_input_gradient_ = true;
+  std::vector<WorkItem> left_out_;
   double tokens_ = 0;
   double tokens_per_rank_ = 0;
   double routed_ = 0;

@@ -15,8 +15,18 @@ using models::Split;
 }  // namespace
 
 LayerWalk::LayerWalk(const models::LayerGraph& layer, const TrainingRun& run,
-                     const ExecutionProfile& profile)
-    : layer_(layer), run_(run), profile_(profile), places_(layer.tensors.size()) {
+                     const ExecutionProfile& profile, const FrozenLayer& frozen)
+    : layer_(layer),
+      run_(run),
+      profile_(profile),
+      places_(layer.tensors.size()),
+      frozen_(layer.tensors.size(), false),
+      has_gradient_(layer.tensors.size(), false) {
+  std::size_t parameter = 0;
+  for (std::size_t i = 0; i < layer.tensors.size() && !frozen.parameters.empty(); ++i)
+    if (layer.tensors[i].tensor_class == models::TensorClass::Parameter)
+      frozen_[i] = frozen.parameters[parameter++];
+  if (layer.input) has_gradient_[at(*layer.input)] = frozen.needs_input_gradient;
   const auto& parallel = run.parallel;
   tokens_ = static_cast<double>(run.local_tokens());
   tokens_per_rank_ = parallel.sp ? tokens_ / parallel.tp : tokens_;
@@ -77,7 +87,7 @@ bool LayerWalk::run_is_fp8() const {
 }
 
 double LayerWalk::dropout() const {
-  return run_.switches.dropout > 0 ? run_.switches.dropout : profile_.dropout;
+  return run_.settings.dropout.value_or(profile_.dropout);
 }
 
 void LayerWalk::begin() {
@@ -107,12 +117,23 @@ WorkItem LayerWalk::exchange(Collective collective, Group group, double bytes) {
 
 void LayerWalk::save(TensorId id, double bytes_per_element) {
   const double bytes = elements(id) * bytes_per_element;
+  if (!is_differentiated_) return;
   if (!saved_.emplace(id, bytes).second) return;
   work_.saved_bytes += bytes;
 }
 
+void LayerWalk::trace_gradients(const Op& op) {
+  const auto trained = [&](TensorId id) { return !frozen_[at(id)]; };
+  needs_input_gradient_ =
+      std::ranges::any_of(op.inputs, [&](TensorId id) { return has_gradient_[at(id)]; });
+  trains_weight_ = !op.parameters.empty() && trained(op.parameters.front());
+  is_differentiated_ = needs_input_gradient_ || std::ranges::any_of(op.parameters, trained);
+  for (const TensorId out : op.outputs) has_gradient_[at(out)] = is_differentiated_;
+}
+
 void LayerWalk::walk(const Op& op) {
   begin();
+  trace_gradients(op);
   const Place in = op.inputs.empty() ? Place::Residual : places_[at(op.inputs.front())];
   for (const TensorId out : op.outputs) places_[at(out)] = in;
   count_parameters(op);
@@ -140,7 +161,7 @@ void LayerWalk::walk(const Op& op) {
     case OpKind::CrossEntropy:
       return cross_entropy(op);
     case OpKind::GatedActivation:
-      if (!run_.fused_experts || in != Place::ExpertSharded) {
+      if (!is_on(run_.settings.fused_experts) || in != Place::ExpertSharded) {
         streams(profile_.gated_activation, elements(op.outputs.front()));
         if (op.attributes.activation == models::ActivationKind::ClampedSilu)
           streams(profile_.clamped_activation, elements(op.outputs.front()));
@@ -158,7 +179,7 @@ void LayerWalk::walk(const Op& op) {
     case OpKind::Add:
       residual_add(op);
       if (dropout() > 0 && profile_.separate_dropout_masks)
-        work_.saved_bytes += elements(op.outputs.front()) * kMaskBytes;
+        keep(elements(op.outputs.front()) * kMaskBytes);
       return;
     case OpKind::Slice:
       return;
@@ -201,12 +222,15 @@ void LayerWalk::count_parameters(const Op& op) {
   for (const TensorId id : op.parameters) {
     const double n = parameter_elements(id);
     const bool matrix = layer_.tensors[at(id)].shape.size() > 1;
+    ParameterCount count;
     if (op.kind == OpKind::GroupedLinear)
-      work_.expert_parameters += n / (parallel.ep * parallel.etp);
+      count.expert = n / (parallel.ep * parallel.etp);
     else if (op.split == Split::None || (op.split == Split::Row && !matrix))
-      work_.dense_parameters += n;
+      count.dense = n;
     else
-      work_.dense_parameters += n / parallel.tp;
+      count.dense = n / parallel.tp;
+    work_.parameters.add(count, 1);
+    if (!frozen_[at(id)]) work_.trained.add(count, 1);
   }
 }
 
@@ -235,8 +259,8 @@ void LayerWalk::cross_entropy(const Op& op) {
 }
 
 LayerWork layer_work(const models::LayerGraph& layer, const TrainingRun& run,
-                     const ExecutionProfile& profile, bool recomputed) {
-  return LayerWalk(layer, run, profile).run(recomputed);
+                     const ExecutionProfile& profile, bool recomputed, const FrozenLayer& frozen) {
+  return LayerWalk(layer, run, profile, frozen).run(recomputed);
 }
 
 }  // namespace meshplan::sim

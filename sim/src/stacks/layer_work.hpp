@@ -49,20 +49,39 @@ struct WorkItem {
   bool operator==(const WorkItem&) const = default;
 };
 
+/// Parameters of a rank.
+struct ParameterCount {
+  double dense = 0;
+  double expert = 0;
+  double all() const { return dense + expert; }
+  void add(const ParameterCount& other, double times) {
+    dense += times * other.dense;
+    expert += times * other.expert;
+  }
+};
+
+/// What a layer of a model that is trained in parts leaves out.
+struct FrozenLayer {
+  std::vector<bool> parameters;  // are they frozen, in the order of the graph; empty: none is
+  bool needs_input_gradient = true;
+  bool operator==(const FrozenLayer&) const = default;
+};
+
 struct LayerWork {
   std::vector<WorkItem> forward;
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
-  double dense_parameters = 0;   // of this rank
-  double expert_parameters = 0;  // of this rank
-  double saved_bytes = 0;        // kept per micro-batch from forward to backward
-  double input_bytes = 0;        // of the layer: all that full recompute keeps
-  double transient_bytes = 0;    // largest working set beside what is saved
-  double logits = 0;             // of the head, elements
+  ParameterCount parameters;
+  ParameterCount trained;      // those of them that are
+  double saved_bytes = 0;      // kept per micro-batch from forward to backward
+  double input_bytes = 0;      // of the layer: all that full recompute keeps
+  double transient_bytes = 0;  // largest working set beside what is saved
+  double logits = 0;           // of the head, elements
 };
 
 /// @param recomputed  is this layer among those that the run recomputes?
 LayerWork layer_work(const models::LayerGraph& layer, const TrainingRun& run,
-                     const ExecutionProfile& profile, bool recomputed);
+                     const ExecutionProfile& profile, bool recomputed,
+                     const FrozenLayer& frozen = {});
 
 }  // namespace meshplan::sim

@@ -24,7 +24,7 @@ std::vector<Module> known_modules(const TrainingRun& run, const ExecutionProfile
   for (const Module module : profile.can.recompute_modules) {
     // Overlapped exchanges hold what a recomputed layer with experts would enter again
     // (Megatron-LM, transformer_config.py, overlap_moe_expert_parallel_comm).
-    const bool refused = run.switches.moe_a2a_overlap && module == Module::Moe;
+    const bool refused = is_on(run.settings.overlap_ep) && module == Module::Moe;
     if (in_model.contains(module) && !refused) modules.push_back(module);
   }
   return modules;
@@ -44,7 +44,7 @@ void add_modules(const TrainingRun& run, const ExecutionProfile& profile,
 
 void add_layers(const TrainingRun& run, const ExecutionProfile& profile,
                 std::vector<TrainingRun>& ways) {
-  if (run.switches.moe_a2a_overlap && profile.can.expert_parallel) return;  // refused, as above
+  if (is_on(run.settings.overlap_ep) && profile.can.expert_parallel) return;  // refused, as above
   TrainingRun all = run;
   all.recompute = RunRecompute::Full;
   if (profile.can.recomputes_some_layers) {

@@ -1,6 +1,7 @@
 #include "sim/stacks/release.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <fmt/format.h>
 #include <limits>
@@ -12,6 +13,14 @@ namespace meshplan::sim {
 namespace {
 
 constexpr char kBeforeRelease = '@';
+
+/// What stacks are called elsewhere: by targets of exports and rules, and by their users.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOtherNames{{
+    {"mcore", "megatron-core"},
+    {"megatron", "megatron-core"},
+    {"megatron-bridge", "megatron-core"},
+    {"megatron-lm", "megatron-core"},
+}};
 
 /// Digits before the first dot or dash: four of a year, two of its last digits.
 std::size_t leading_digits(std::string_view text) {
@@ -42,6 +51,13 @@ SoftwareRelease parse_software(std::string_view text) {
   const std::size_t name = text.find(kBeforeRelease);
   if (name == std::string_view::npos) return {.name = std::string(text), .release = {}};
   return {.name = std::string(text.substr(0, name)), .release = std::string(text.substr(name + 1))};
+}
+
+std::string with_stack_name(std::string_view text) {
+  SoftwareRelease software = parse_software(text);
+  for (const auto& [other, name] : kOtherNames)
+    if (software.name == other) software.name = name;
+  return software.name + (software.release ? kBeforeRelease + *software.release : "");
 }
 
 void require_known(const SoftwareRelease& software, const Releases& releases) {

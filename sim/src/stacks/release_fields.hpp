@@ -8,6 +8,7 @@
 #include "clusters/architecture_names.hpp"
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
+#include "program/plan_file/stack_fields.hpp"
 #include "sim/stacks/release.hpp"
 
 namespace meshplan {
@@ -28,22 +29,6 @@ struct EnumNames<sim::RunPrecision> {
        {sim::RunPrecision::Fp8, "fp8"},
        {sim::RunPrecision::MxFp8, "mxfp8"},
        {sim::RunPrecision::Fp8Block, "fp8-block"}}};
-};
-
-template <>
-struct EnumNames<sim::CudaGraphs> {
-  static constexpr std::array<std::pair<sim::CudaGraphs, std::string_view>, 3> value = {
-      {{sim::CudaGraphs::None, "none"},
-       {sim::CudaGraphs::Partial, "partial"},
-       {sim::CudaGraphs::Full, "full"}}};
-};
-
-template <>
-struct EnumNames<sim::ExpertDispatch> {
-  static constexpr std::array<std::pair<sim::ExpertDispatch, std::string_view>, 3> value = {
-      {{sim::ExpertDispatch::AllToAll, "all_to_all"},
-       {sim::ExpertDispatch::DeepEp, "deepep"},
-       {sim::ExpertDispatch::HybridEp, "hybridep"}}};
 };
 
 }  // namespace meshplan
@@ -73,11 +58,7 @@ void fields(Visitor& v, ReleaseRecipe& r) {
   v.required("since", r.since, "the first release whose recipes choose it");
   v.required("source", r.source, "where it is public");
   v.required("where", r.where, "for which runs");
-  v.optional("expert_dispatch", r.expert_dispatch, "all_to_all, deepep, hybridep");
-  v.optional("overlaps_exchange", r.overlaps_exchange, "of experts, with computation");
-  v.optional("cuda_graphs", r.cuda_graphs, "none, partial, full");
-  v.optional("fused_experts", r.fused_experts, "activation and casts in the grouped products");
-  v.optional("fp8_attention", r.fp8_attention, "attention's products in FP8");
+  v.optional("settings", r.settings, "that it chooses");
   v.optional("flash", r.flash, "generation of fused attention");
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "program/plan_file/stack_settings.hpp"
 #include "sim/stacks/release.hpp"
+#include "stacks/run_habits.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -18,32 +20,20 @@ bool holds(const RecipePlace& where, const Cluster& cluster, const TrainingRun& 
           std::ranges::find(where.precisions, run.precision) != where.precisions.end());
 }
 
-bool is_fused(ExpertDispatch dispatch) {
-  return dispatch != ExpertDispatch::AllToAll;
-}
-
-/// Does the run state something that the recipe chooses otherwise?
-bool contradicts(const ReleaseRecipe& recipe, const TrainingRun& stated) {
-  const RunSwitches& s = stated.switches;
-  if (recipe.cuda_graphs && s.cuda_graphs != CudaGraphs::None &&
-      s.cuda_graphs != *recipe.cuda_graphs)
-    return true;
+/// Does the run state something that the recipe chooses otherwise? One fused dispatcher passes for
+/// another.
+bool contradicts(const program::StackSettings& chosen, const TrainingRun& stated) {
+  const program::StackSettings& s = stated.settings;
+  TrainingRun with_chosen = stated;
+  with_chosen.settings = chosen;
+  const bool fused = fused_dispatch(with_chosen);
   // Fused dispatchers know neither capacities nor their padding (Megatron-LM,
   // core/transformer/transformer_config.py).
-  if (recipe.expert_dispatch &&
-      (is_fused(*recipe.expert_dispatch) ? s.token_drop : s.fused_dispatch))
-    return true;
-  return recipe.fused_experts.value_or(false) && s.no_grouped_gemm;
-}
-
-void apply(const ReleaseRecipe& recipe, ExecutionProfile& profile, TrainingRun& run) {
-  RunSwitches& s = run.switches;
-  if (recipe.expert_dispatch) s.fused_dispatch = is_fused(*recipe.expert_dispatch);
-  s.moe_a2a_overlap = recipe.overlaps_exchange.value_or(s.moe_a2a_overlap);
-  s.cuda_graphs = recipe.cuda_graphs.value_or(s.cuda_graphs);
-  run.fused_experts = recipe.fused_experts.value_or(run.fused_experts);
-  run.fp8_attention = recipe.fp8_attention.value_or(run.fp8_attention);
-  profile.flash = recipe.flash.value_or(profile.flash);
+  if (chosen.expert_dispatch && (fused ? is_on(s.token_drop) : fused_dispatch(stated))) return true;
+  if (is_on(chosen.fused_experts) && s.grouped_experts == false) return true;
+  program::StackSettings same_dispatch = chosen;
+  if (fused && fused_dispatch(stated)) same_dispatch.expert_dispatch = s.expert_dispatch;
+  return program::contradict(same_dispatch, s);
 }
 
 }  // namespace
@@ -51,14 +41,17 @@ void apply(const ReleaseRecipe& recipe, ExecutionProfile& profile, TrainingRun& 
 std::vector<std::string> take_recipes(const Cluster& cluster, ExecutionProfile& profile,
                                       TrainingRun& run) {
   const SoftwareRelease software = parse_software(run.profile);
-  if (!software.release || run.states_choices) return {};
+  if (!run.settings.recipes.value_or(software.release.has_value())) return {};
   const TrainingRun stated = run;
-  const auto release = Release::parse(*software.release);
+  const std::optional<Release> release =
+      software.release ? Release::parse(*software.release) : std::nullopt;
   std::vector<std::string> chosen;
   for (const ReleaseRecipe& recipe : profile.releases.recipes) {
-    const bool known = Release::parse(recipe.since) <= release;
-    if (!known || !holds(recipe.where, cluster, stated) || contradicts(recipe, stated)) continue;
-    apply(recipe, profile, run);
+    const bool known = !release || Release::parse(recipe.since) <= release;
+    if (!known || !holds(recipe.where, cluster, stated) || contradicts(recipe.settings, stated))
+      continue;
+    run.settings = merged(stated.settings, merged(recipe.settings, run.settings));
+    profile.flash = recipe.flash.value_or(profile.flash);
     chosen.push_back(fmt::format("since {}: {}", recipe.since, recipe.source));
   }
   return chosen;

@@ -54,15 +54,25 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
     return run_memory(way, s.profile, s.cluster,
                       stage_work(way, graph, s.profile, StageCut::ByCost));
   };
-  s.run = cheapest_that_fits(
-      ways_to_run(s.run, s.profile),
-      {.memory = [&](const TrainingRun& way) { return fullest(memory_of(way)); },
-       .seconds =
-           [&](const TrainingRun& way) {
-             const StageWork work = stage_work(way, graph, s.profile, StageCut::Even);
-             return predict_step(way, s.profile, s.cluster, s.placements, work, kExpected)
-                 .step_time_s;
-           }});
+  const auto choose = [&] {
+    s.run = cheapest_that_fits(
+        ways_to_run(s.run, s.profile),
+        {.memory = [&](const TrainingRun& way) { return fullest(memory_of(way)); },
+         .seconds =
+             [&](const TrainingRun& way) {
+               const StageWork work = stage_work(way, graph, s.profile, StageCut::Even);
+               return predict_step(way, s.profile, s.cluster, s.placements, work, kExpected)
+                   .step_time_s;
+             }});
+  };
+  const TrainingRun asked = s.run;
+  choose();
+  if (s.profile.can.chunks_loss && !asked.settings.loss && !fullest(memory_of(s.run)).fits()) {
+    s.run = asked;
+    s.run.settings.loss = program::LossKernel::Chunked;
+    take_loss_kernel(program::LossKernel::Chunked, s.profile);
+    choose();
+  }
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
   s.work = stage_work(s.run, graph, s.profile, StageCut::Even);
   s.memory = memory_of(s.run);

@@ -215,7 +215,7 @@ class Predictor {
     }
     pipeline.slowest = slowest * run_.num_microbatches();
     input.transfers = send_seconds();
-    if (!run_.overlap_p2p) input.transfer_busy = 0.5;
+    if (!is_on(run_.settings.overlap_p2p)) input.transfer_busy = 0.5;
     return pipeline;
   }
 
@@ -288,7 +288,10 @@ class Predictor {
   /// Embedding and head; tied ones are one matrix.
   ShardUnit end_unit(bool sums, double times, RunBreakdown& parts) const {
     LayerWork work = work_.embedding;
-    if (!work_.tied) work.dense_parameters += work_.head.dense_parameters;
+    if (!work_.tied) {
+      work.parameters.add(work_.head.parameters, 1);
+      work.trained.add(work_.head.trained, 1);
+    }
     ShardUnit unit = traffic_of(shards_.traffic(work), sums);
     unit.copies = shards_.gather_copies(work) + (sums ? shards_.scatter_copies(work) : 0);
     parts.data_parallel += times * unit.copies;
@@ -310,7 +313,7 @@ class Predictor {
   /// fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
   /// nodes, of other layers.
   double together(double in_node, double across) const {
-    return run_.overlap_dp ? std::max(in_node, across) : in_node + across;
+    return is_on(run_.settings.overlap_dp) ? std::max(in_node, across) : in_node + across;
   }
 
   // ---- end of the step
@@ -342,29 +345,42 @@ class Predictor {
   double reduce_seconds(int stage, RunBreakdown& parts) const {
     if (run_.shards_layers()) return 0;
     const double gradient_bytes = profile_.reduce_bytes;
-    const auto reduced = [&](double parameters, const GroupPlacement& group) {
-      if (group.size <= 1 || parameters <= 0) return 0.0;
-      if (!shards_optimizer())
+    const auto reduced = [&](double parameters, double gathered, const GroupPlacement& group) {
+      if (group.size <= 1) return 0.0;
+      if (!shards_optimizer()) {
+        if (parameters <= 0) return 0.0;
         return exposed_scatter(
             pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
-      const double scatter =
-          pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
-      const double gather = pricer_.collective(
-          Collective::AllGather, parameters * gathered_bytes(run_, profile_) / group.size, group);
-      return exposed_scatter(scatter, stage) +
-             gathers_a_step() * exposed_under(gather, forward_window(stage));
+      }
+      double seconds = 0;
+      if (parameters > 0)
+        seconds += exposed_scatter(
+            pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group),
+            stage);
+      if (gathered > 0)
+        seconds +=
+            gathers_a_step() *
+            exposed_gather(pricer_.collective(Collective::AllGather, gathered / group.size, group),
+                           stage);
+      return seconds;
     };
     const GroupPlacement& dense = shards_.dense_shards();
-    double total = reduced(work_.dense_parameters(stage), dense) +
-                   reduced(work_.expert_parameters(stage), placements_.expert_dp);
+    const ParameterCount all = work_.parameters(stage), trained = work_.trained(stage);
+    // Of what is not trained only sharded parameters are gathered.
+    const double frozen = run_.zero_stage >= 3 ? frozen_gathered_bytes(run_, profile_) : 0;
+    const auto gathered = [&](double whole, double part) {
+      return part * gathered_bytes(run_, profile_) + (whole - part) * frozen;
+    };
+    double total =
+        reduced(trained.dense, gathered(all.dense, trained.dense), dense) +
+        reduced(trained.expert, gathered(all.expert, trained.expert), placements_.expert_dp);
     if (run_.shard_in_node)
       total += exposed_scatter(
-          pricer_.collective(Collective::AllReduce,
-                             work_.dense_parameters(stage) / dense.size * gradient_bytes,
+          pricer_.collective(Collective::AllReduce, trained.dense / dense.size * gradient_bytes,
                              placements_.across_dp),
           stage);
     if (shares_embedding(stage))
-      total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
+      total += 2 * pricer_.transfer(work_.embedding.trained.dense * gradient_bytes,
                                     placements_.next_stage.back());  // of the last and the first
     parts.data_parallel = total;
     return total;
@@ -386,6 +402,10 @@ class Predictor {
   /// ZeRO, 5.2). PyTorch FSDP drops the parameters then, too, and gathers them again
   /// (SHARD_GRAD_OP); others gather once, after the optimizer.
   double sums_a_step() const { return shards_gradients_alone() ? run_.num_microbatches() : 1; }
+  double exposed_gather(double communication, int stage) const {
+    return profile_.gathers_after_step ? communication
+                                       : exposed_under(communication, forward_window(stage));
+  }
   double gathers_a_step() const { return profile_.rate_limited_gathers ? sums_a_step() : 1; }
 
   /// In a pipeline PyTorch sums the gradients of sharded stages when the last backward of a chunk
@@ -402,7 +422,7 @@ class Predictor {
   /// What is longer than the window is waited for; beside the rest compute is slower, since both
   /// share SMs and memory bandwidth.
   double exposed_under(double communication, double window) const {
-    if (!run_.overlap_dp) return communication;
+    if (!is_on(run_.settings.overlap_dp)) return communication;
     const double hidden = std::min(communication, window);
     return communication - hidden + constants_.dp_exposed * hidden;
   }
@@ -433,16 +453,16 @@ class Predictor {
     const auto shards = [&](const GroupPlacement& group) {
       return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
     };
-    const double n = work_.dense_parameters(stage) / shards(shards_.dense_shards()) +
-                     work_.expert_parameters(stage) / shards(placements_.expert_dp);
+    const ParameterCount trained = work_.trained(stage);
+    const double n = trained.dense / shards(shards_.dense_shards()) +
+                     trained.expert / shards(placements_.expert_dp);
     double bytes = n * norm;
     if (run_.updates_on_host())
       parts.offload = host_optimizer_seconds(n * gradient, n * update, n * kHalfBytes,
                                              backward_window(stage), host_);
     else
       bytes += n * update;
-    const double whole = work_.dense_parameters(stage) + work_.expert_parameters(stage);
-    bytes += (run_.zero_stage >= 2 ? n : whole) * gradient;  // zeroed
+    bytes += (run_.zero_stage >= 2 ? n : trained.all()) * gradient;  // zeroed
     parts.optimizer = pricer_.stream(bytes);
     return parts.optimizer + parts.offload;
   }

@@ -12,6 +12,14 @@ namespace meshplan::sim {
 /// which are found after it has arrived, it travels in 16 bits.
 double gathered_bytes(const TrainingRun& run, const ExecutionProfile& profile);
 
+/// Bytes of a parameter that is not trained, as it is kept: as its run says, else as what is
+/// trained is kept without its moments, in fp32 where layers are sharded and the optimizer has such
+/// a copy.
+double frozen_bytes(const TrainingRun& run, const ExecutionProfile& profile);
+
+/// The same as it is gathered: as it is kept, if that is less; 0 where it is not sharded.
+double frozen_gathered_bytes(const TrainingRun& run, const ExecutionProfile& profile);
+
 /// Communication of a unit of parameters, seconds.
 struct ShardTraffic {
   double gather = 0;   // of the parameters

@@ -11,6 +11,7 @@
 #include "sim/prices/pricing.hpp"
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/run_prediction.hpp"
+#include "stacks/run_habits.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -21,6 +22,11 @@ using program::Violation;
 template <class T>
 bool has(const std::vector<T>& values, T value) {
   return std::ranges::find(values, value) != values.end();
+}
+
+/// Without another rank that holds the same, ZeRO has nothing to divide, whatever its stage.
+bool has_replicas(const Plan& plan) {
+  return plan.parallel.dp * plan.parallel.cp > 1;
 }
 
 /// "1f1b or interleaved"; "nothing" of none.
@@ -56,7 +62,7 @@ class Checker {
       fail("context_parallel", "context_parallel '{}': {} exchanges keys and values by {}",
            meshplan::name_of(plan_.context_parallel), software_.name,
            any_of(can.context_methods, [](auto method) { return meshplan::name_of(method); }));
-    if (!has(can.zero_stages, plan_.zero_stage))
+    if (!has(can.zero_stages, plan_.zero_stage) && has_replicas(plan_))
       fail("zero", "zero stage {}: {} has {}", plan_.zero_stage, software_.name,
            any_of(can.zero_stages, [](int stage) { return std::to_string(stage); }));
     else if (plan_.zero_stage >= 2 && p.pp > 1 && !can.shards_in_pipelines)
@@ -99,7 +105,7 @@ class Checker {
   void recomputed_layers() {
     const program::Recompute& recompute = plan_.recompute;
     if (recompute.kind == program::RecomputeKind::None || !recompute.num_layers ||
-        software_.can.recomputes_some_layers)
+        software_.can.recomputes_some_layers || software_.can.recomputes_nth_layers)
       return;
     if (program::recomputed_layers_per_stage(plan_) != program::resolved_layers_per_stage(plan_))
       fail("recompute", "recompute.num_layers {}: {} recomputes all layers or none; nearest: null",
@@ -117,7 +123,6 @@ class Checker {
            "compressed gradients");
     untold(plan_.offload_activations > 0, "offload_activations",
            "activations in host memory (offload_activations)");
-    untold(!plan_.frozen.empty(), "frozen", "frozen parameters");
     untold(plan_.workload.documents.packed, "documents", "packed documents");
     untold(plan_.workload.precision == DType::F32, "precision", "training in fp32");
     untold(plan_.workload.optimizer.kind == program::OptimizerKind::Sgd, "optimizer", "SGD");
@@ -128,8 +133,15 @@ class Checker {
   std::vector<Violation> violations_;
 };
 
-RunPrecision run_precision(const program::Workload& workload) {
-  if (workload.fp8 != program::Float8Recipe::None) return RunPrecision::Fp8;
+RunPrecision run_precision(const Plan& plan) {
+  using program::Fp8Scaling;
+  const program::Workload& workload = plan.workload;
+  if (workload.fp8 != program::Float8Recipe::None) {
+    const auto scaling = plan.stack.settings.fp8_scaling;
+    return scaling == Fp8Scaling::MxFp8       ? RunPrecision::MxFp8
+           : scaling == Fp8Scaling::Blockwise ? RunPrecision::Fp8Block
+                                              : RunPrecision::Fp8;
+  }
   return workload.precision == DType::F16 ? RunPrecision::Fp16 : RunPrecision::Bf16;
 }
 
@@ -159,23 +171,34 @@ std::vector<program::LayoutStage> layout_of(const Plan& plan) {
 
 }  // namespace
 
-std::vector<Violation> software_violations(const Plan& plan, const ExecutionProfile& software) {
-  if (software.name == kOwnSoftware) return {};
-  return Checker(plan, software).run(true);
+std::vector<Violation> software_violations(const Plan& plan) {
+  if (plan.stack.is_own()) return {};
+  return Checker(plan, load_execution_profile(plan.stack.software)).run(true);
 }
 
-std::vector<Violation> feature_violations(const Plan& plan, const ExecutionProfile& software) {
-  if (software.name == kOwnSoftware) return {};
-  return Checker(plan, software).run(false);
+std::vector<Violation> feature_violations(const Plan& plan) {
+  if (plan.stack.is_own()) return {};
+  return Checker(plan, load_execution_profile(plan.stack.software)).run(false);
+}
+
+bool recomputes_selectively(const program::Stack& stack, const models::ModelSpec& model) {
+  if (stack.is_own()) return true;
+  TrainingRun run;
+  run.model = model;
+  run.settings = stack.settings;
+  run.profile = stack.software;
+  const ExecutionProfile profile = profile_of(run);
+  if (profile.can.recomputes_operations) return true;
+  take_habits(profile, run);
+  return run.attention == AttentionKernel::Unfused;
 }
 
 int default_zero_stage(const ExecutionProfile& software) {
   return software.shards_fully ? 3 : software.distributed_optimizer ? 1 : 0;
 }
 
-TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view software,
-                   const RunSettings& settings) {
-  const ExecutionProfile& profile = load_execution_profile(software);
+TrainingRun run_of(const Plan& plan, std::string cluster) {
+  const ExecutionProfile& profile = load_execution_profile(plan.stack.software);
   TrainingRun run;
   run.model = plan.model;
   run.parallel = plan.parallel;
@@ -185,27 +208,28 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.global_batch_size = plan.workload.global_batch_size;
   run.micro_batch_size = plan.micro_batch_size;
   run.layout = layout_of(plan);
-  run.precision = run_precision(plan.workload);
+  run.precision = run_precision(plan);
   run.recompute = recompute_of(plan.recompute, profile);
   run.recompute_modules = plan.recompute.modules;
   run.recompute_layers = plan.recompute.num_layers;
   run.zero_stage = plan.zero_stage;
-  const bool overlaps = profile.can.overlaps;
-  run.overlap_dp = settings.overlap_dp.value_or(overlaps);
-  run.overlap_p2p = settings.overlap_p2p.value_or(overlaps);
-  run.overlap_tp = settings.overlap_tp.value_or(overlaps) && profile.tp_overlap != TpOverlap::None;
-  run.states_choices = settings != RunSettings{};
-  run.switches.fp32_gradients = settings.fp32_gradients.value_or(false);
-  run.switches.moe_a2a_overlap = settings.overlap_ep.value_or(false);
-  run.switches.cp_ring = plan.context_parallel == program::ContextMethod::Ring &&
-                         profile.context != ContextExchange::Ring;
-  run.switches.cp_all_to_all = plan.context_parallel == program::ContextMethod::Ulysses;
-  run.switches.embedding_and_head_as_layers = plan.count_ends_as_layers;
-  run.switches.offload_optimizer = plan.offload_optimizer;
-  run.switches.offload_parameters = plan.offload_parameters;
+  if (!has_replicas(plan) && !has(profile.can.zero_stages, plan.zero_stage))
+    run.zero_stage = default_zero_stage(profile);
+  run.bucket_elements = static_cast<double>(plan.bucket_bytes) /
+                        static_cast<double>(size_of(plan.workload.precision));
+  run.settings = plan.stack.settings;
+  run.frozen = plan.frozen;
+  run.expert_imbalance = plan.expected_expert_imbalance;
+  if (plan.context_parallel == program::ContextMethod::Ulysses ||
+      (plan.context_parallel == program::ContextMethod::Ring &&
+       profile.context != ContextExchange::Ring))
+    run.context_parallel = plan.context_parallel;
+  run.count_ends_as_layers = plan.count_ends_as_layers;
+  run.offload_optimizer = plan.offload_optimizer;
+  run.offload_parameters = plan.offload_parameters;
   run.deterministic = plan.deterministic;
   run.cluster = std::move(cluster);
-  run.profile = software;
+  run.profile = plan.stack.software;
   return run;
 }
 
@@ -217,6 +241,7 @@ StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster
                       .capacity_bytes = run.memory.need().capacity_bytes,
                       .of_host = run.memory.need().of_host,
                       .at_least = run.at_least,
+                      .relative_sigma = run.relative_sigma,
                       .busy = run.busy};
   step.state_bytes = step.of_host
                          ? step.peak_memory_bytes  // nothing follows from the rest
@@ -226,7 +251,9 @@ StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster
   step.seconds[Category::Forward] = s.forward;
   step.seconds[Category::Backward] = s.compute - s.forward - s.recompute;
   step.seconds[Category::Recompute] = s.recompute;
-  step.seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = s.tensor;
+  step.seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = s.tensor - s.context - s.experts;
+  step.seconds[Category::Cp] = s.context;
+  step.seconds[Category::Ep] = s.experts;
   step.seconds[Category::Bubble] = s.pipeline;
   step.seconds[Category::Dp] = s.data_parallel;
   step.seconds[Category::Optimizer] = s.optimizer + s.offload;

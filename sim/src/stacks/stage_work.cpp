@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "program/plan/frozen.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -23,21 +24,13 @@ bool StageWork::holds_embedding(int stage) const {
                              [](const ChunkWork& chunk) { return chunk.lookups > 0; });
 }
 
-double StageWork::dense_parameters(int stage) const {
-  double sum = holds_embedding(stage) ? embedding.dense_parameters : 0;
+ParameterCount StageWork::count(int stage, ParameterCount LayerWork::*of) const {
+  ParameterCount sum;
+  if (holds_embedding(stage)) sum.add(embedding.*of, 1);
   for (const ChunkWork& chunk : stages[at(stage)]) {
-    for (const LayerCount& layers : chunk.layers)
-      sum += layers.count * works[at(layers.work)].dense_parameters;
-    if (chunk.head && !(tied && stages.size() == 1)) sum += head.dense_parameters;
+    for (const LayerCount& layers : chunk.layers) sum.add(works[at(layers.work)].*of, layers.count);
+    if (chunk.head && !(tied && stages.size() == 1)) sum.add(head.*of, 1);
   }
-  return sum;
-}
-
-double StageWork::expert_parameters(int stage) const {
-  double sum = 0;
-  for (const ChunkWork& chunk : stages[at(stage)])
-    for (const LayerCount& layers : chunk.layers)
-      sum += layers.count * works[at(layers.work)].expert_parameters;
   return sum;
 }
 
@@ -48,7 +41,7 @@ std::vector<int> layers_per_position(const TrainingRun& run) {
     for (const program::LayoutStage& stage : run.layout) layers.push_back(stage.layers);
     return layers;
   }
-  const int extra = run.switches.embedding_and_head_as_layers ? 2 : 0;
+  const int extra = run.count_ends_as_layers ? 2 : 0;
   const int total = run.model.num_layers + extra;
   std::vector<int> layers(at(positions), total / positions);
   for (int i = 0; i < total % positions; ++i) ++layers[at(i)];
@@ -84,7 +77,7 @@ std::vector<int> layers_of_positions(const TrainingRun& run, const ExecutionProf
     return layers_per_position(run);
   const LayerWork& layer = work.works.front();
   const double head = static_cast<double>(run.model.vocab_size) * run.model.hidden_size;
-  const double cost = (layer.dense_parameters + layer.expert_parameters) * run.parallel.tp;
+  const double cost = layer.parameters.all() * run.parallel.tp;
   return balanced_layers(run.model.num_layers, head / cost, run.parallel.pp);
 }
 
@@ -95,17 +88,51 @@ int modules_at(const TrainingRun& run, const models::ModelGraph& graph, int posi
   return last ? static_cast<int>(graph.mtp.size()) : 0;
 }
 
+/// Layers of one graph of which the same is trained, and through which gradients pass alike.
+struct LayerClass {
+  int kind = 0;  // in ModelGraph::kinds
+  FrozenLayer frozen;
+  bool operator==(const LayerClass&) const = default;
+};
+
+struct LayerClasses {
+  std::vector<LayerClass> classes;
+  std::vector<int> of_layer;
+};
+
+LayerClasses classes_of(const models::ModelGraph& graph, const program::FrozenParameters& frozen) {
+  LayerClasses all;
+  for (int layer = 0; layer < static_cast<int>(graph.layer_kind.size()); ++layer) {
+    const int kind = graph.layer_kind[at(layer)];
+    const LayerClass own{
+        .kind = kind,
+        .frozen = {.parameters = frozen.mask(graph.kinds[at(kind)], program::layer_prefix(layer)),
+                   .needs_input_gradient = frozen.needs_input_gradient(layer)}};
+    const auto known = std::ranges::find(all.classes, own);
+    all.of_layer.push_back(static_cast<int>(known - all.classes.begin()));
+    if (known == all.classes.end()) all.classes.push_back(own);
+  }
+  return all;
+}
+
 }  // namespace
 
 StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
                      const ExecutionProfile& profile, StageCut cut) {
+  const program::FrozenParameters frozen(run.frozen, graph);
+  const LayerClasses classes = classes_of(graph, frozen);
   StageWork work;
   work.tied = graph.tied_embeddings;
-  work.embedding = layer_work(graph.embedding, run, profile, false);
-  work.head = layer_work(graph.head, run, profile, false);
-  for (const models::LayerGraph& kind : graph.kinds)
+  work.embedding = layer_work(graph.embedding, run, profile, false,
+                              {.parameters = frozen.mask(graph.embedding, "embedding.")});
+  work.head =
+      layer_work(graph.head, run, profile, false,
+                 {.parameters = frozen.mask(graph.head, "head."),
+                  .needs_input_gradient = frozen.needs_input_gradient(run.model.num_layers)});
+  for (const LayerClass& own : classes.classes)
     for (const bool recomputed : {false, true})
-      work.works.push_back(layer_work(kind, run, profile, recomputed));
+      work.works.push_back(
+          layer_work(graph.kinds[at(own.kind)], run, profile, recomputed, own.frozen));
 
   const int first_module = static_cast<int>(work.works.size());
   for (const models::LayerGraph& module : graph.mtp)
@@ -121,7 +148,7 @@ StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
     chunk.head = position == pp * vpp - 1;
     std::vector<int> counts(work.works.size(), 0);
     for (int i = 0; i < layers[at(position)]; ++i, ++layer)
-      ++counts[at(2 * graph.layer_kind[at(layer)] + (is_recomputed(run, i) ? 1 : 0))];
+      ++counts[at(2 * classes.of_layer[at(layer)] + (is_recomputed(run, i) ? 1 : 0))];
     for (std::size_t w = 0; w < counts.size(); ++w)
       if (counts[w] > 0) chunk.layers.push_back({static_cast<int>(w), counts[w]});
     // The modules follow the last layer; the head and the embedding are shared (DeepSeek-V3, 2.2).

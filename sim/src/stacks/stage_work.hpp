@@ -28,11 +28,14 @@ struct StageWork {
   bool tied = false;
   std::vector<std::vector<ChunkWork>> stages;  // [stage][chunk]
 
-  double dense_parameters(int stage) const;
+  ParameterCount parameters(int stage) const { return count(stage, &LayerWork::parameters); }
+  ParameterCount trained(int stage) const { return count(stage, &LayerWork::trained); }
   /// Prediction modules look words up in a copy of the embedding, unless it is there (Megatron-LM,
   /// models/gpt/gpt_model.py).
   bool holds_embedding(int stage) const;
-  double expert_parameters(int stage) const;
+
+ private:
+  ParameterCount count(int stage, ParameterCount LayerWork::*of) const;
 };
 
 /// Layers of the pp * vpp positions along the model: as the run's layout says, else as even as

@@ -107,12 +107,12 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   if (peak_low_ > peak_)
     low_fraction_ =
         run.precision == RunPrecision::Fp8 ? device.efficiency.fp8 : device.efficiency.fp8_block;
-  const RunSwitches& switches = run.switches;
-  if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
+  if (!is_on(run.settings.token_drop) && !is_on(run.settings.balanced_routing))
+    imbalance_ = run.expert_imbalance > 1 ? run.expert_imbalance - 1 : kRoutingImbalance;
   launch_ = device.launch_us / kMicroseconds;
-  host_factor_ = run.switches.cuda_graphs == CudaGraphs::Full ? 0 : profile.issue_fraction;
-  tp_overlap_ =
-      (run.overlap_tp && profile.tp_overlap == TpOverlap::UserBuffers) || run.switches.async_tp;
+  host_factor_ = run.settings.cuda_graphs == program::CudaGraphs::Full ? 0 : profile.issue_fraction;
+  tp_overlap_ = (is_on(run.settings.overlap_tp) && profile.tp_overlap == TpOverlap::UserBuffers) ||
+                is_on(run.settings.async_tp);
 }
 
 ProductShape WorkPricer::product_shape(const WorkItem& item) const {
@@ -164,7 +164,8 @@ double group_limited_places(double places, double k, const models::RouterSpec& r
 double WorkPricer::places_of_token(double places, double k) const {
   const bool limited = run_.model.moe && run_.model.moe->router.num_groups > 1;
   if (limited) return group_limited_places(places, k, run_.model.moe->router);
-  if (!run_.switches.balanced_routing || !profile_.balances_over_neighbours || !run_.model.moe)
+  if (!is_on(run_.settings.balanced_routing) || !profile_.balances_over_neighbours ||
+      !run_.model.moe)
     return places * (1 - std::pow(1 - 1 / places, k));
   const double experts = std::max(1.0, run_.model.moe->num_experts / places);
   if (std::fmod(experts, k) == 0) return 1;
@@ -248,7 +249,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
   double overlappable = 0, last_flash = 0, beside_gradients = 0;
-  const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
+  const bool graphs_router = run_.settings.cuda_graphs == program::CudaGraphs::Partial;
   for (const WorkItem& item : items) {
     const double issued = graphs_router && item.static_router ? 0 : item.kernels;
     switch (item.kind) {
@@ -281,7 +282,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         const bool experts = item.group == program::Group::Ep;
         if (gradients && item.beside_gradient) {
           beside_gradients += seconds;
-        } else if (experts && run_.switches.moe_a2a_overlap) {
+        } else if (experts && is_on(run_.settings.overlap_ep)) {
           time.exchange += seconds;
         } else if (tp_overlap_ && item.beside_product) {
           overlappable += seconds;
@@ -294,7 +295,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         break;
       }
       case WorkKind::Dispatch:
-        if (run_.switches.moe_a2a_overlap) {
+        if (is_on(run_.settings.overlap_ep)) {
           time.exchange += dispatch(item);
         } else {
           const double seconds = dispatch(item);

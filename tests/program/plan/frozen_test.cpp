@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checks/program_errors.hpp"
+#include "models/adapters.hpp"
 #include "models/counts.hpp"
 #include "program/checks/check.hpp"
 #include "program/inspect.hpp"
@@ -326,8 +327,8 @@ TEST_CASE("A layer that trains nothing leaves nothing for its weight-gradient ta
   CHECK(block_of(program, 0).kept_bytes[static_cast<std::size_t>(Keep::BetweenGrads)] > 0);
 }
 
-TEST_CASE("ZeRO neither divides nor gathers frozen weights", "[program][frozen][zero]") {
-  for (const int stage : {1, 2, 3}) {
+TEST_CASE("ZeRO 1 and 2 neither divide nor gather frozen weights", "[program][frozen][zero]") {
+  for (const int stage : {1, 2}) {
     Plan plan = make_plan(test::llama_style(), {.pp = 2, .dp = 2}, 2);
     plan.zero_stage = stage;
     plan.frozen = {"embedding", "layers.0-2"};
@@ -342,6 +343,124 @@ TEST_CASE("ZeRO neither divides nor gathers frozen weights", "[program][frozen][
     for (const OperationInstance& instance : programs[0].instances)
       CHECK(operation_of(programs[0], instance).lane != Lane::Dp);
     CHECK(region_bytes(programs[1], Region::Moment1) > 0);
+  }
+}
+
+namespace {
+
+// By hand (above): elements of the embedding, a layer, and the head with the norm before it. Of a
+// vocabulary of 300 there are 384 rows.
+constexpr std::int64_t kEmbedding = 384 * 64, kLayer = 30848, kHead = 384 * 64 + 64;
+
+/// Every layer is a unit.
+Plan divided_plan(const models::ModelSpec& model, const ParallelConfig& parallel,
+                  Patterns patterns) {
+  Plan plan = freeze(make_plan(model, parallel, 2), std::move(patterns));
+  plan.zero_stage = 3;
+  plan.bucket_bytes = 4;
+  return plan;
+}
+
+/// Elements of all gathers of a step.
+std::int64_t gathered_elements(const Program& program) {
+  std::int64_t elements = 0;
+  for (const OperationInstance& instance : program.instances)
+    if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+        flat != nullptr && flat->region == Region::GatheredWeights)
+      elements += flat->range.size();
+  return elements;
+}
+
+std::int64_t largest_slot(const Program& program, Region region) {
+  return program.memory.regions[static_cast<std::size_t>(region)].stride_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO-3 divides frozen weights and gathers them for the passes that read them",
+          "[program][frozen][zero]") {
+  const Plan plan =
+      divided_plan(test::llama_style(), {.pp = 2, .dp = 2}, {"embedding", "layers.0-2"});
+  const std::vector<Program> programs = lower_all(plan);
+  CHECK(program_errors(programs) == std::vector<std::string>{});
+  CHECK(program_errors(lower_all(plan, Pass::ForwardOnly)) == std::vector<std::string>{});
+  const Program &first = programs[0], &last = programs[1];
+  CHECK(region_bytes(first, Region::Weights) == (kEmbedding + 2 * kLayer) / 2 * kFloat);
+  CHECK(region_bytes(last, Region::Weights) == (2 * kLayer + kHead) / 2 * kFloat);
+  for (const Program& program : programs)
+    CHECK(region_bytes(program, Region::GatheredWeights) == 2 * kLayer * kFloat);
+  // Nothing is trained on the first stage, so nothing is reduced there.
+  for (const Region region : {Region::Gradients, Region::Moment1, Region::UnreducedBuckets})
+    CHECK(region_bytes(first, region) == 0);
+  CHECK(region_bytes(last, Region::UnreducedBuckets) == 2 * kLayer * kFloat);
+  for (const Region region : {Region::Gradients, Region::Moment1})
+    CHECK(region_bytes(last, region) == (kLayer + kHead) / 2 * kFloat);
+  // Two micro-batches. The last stage reads layer 3 again, backward; the head is still there then.
+  CHECK(gathered_elements(first) == 2 * (kEmbedding + 2 * kLayer));
+  CHECK(gathered_elements(last) == 2 * (3 * kLayer + kHead));
+}
+
+TEST_CASE("ZeRO-3 reduces adapters alone of the units that it gathers", "[program][frozen][zero]") {
+  models::ModelSpec model = test::llama_style();
+  model.adapters = models::AdapterSpec{.rank = 4, .alpha = 8};
+  model.adapters->modules = models::linear_modules(model);
+  // A and B beside four linears: rank * (in + out).
+  const std::int64_t adapters = 4 * (64 + 128 + 64 + 64 + 64 + 192 + 96 + 64);
+  const std::int64_t head = kHead + 64;  // filled up: four parts of cache lines
+  for (const int group : {0, 2}) {
+    Plan plan = divided_plan(model, {.dp = 4}, models::all_but_adapters());
+    plan.zero_shard_group = group;
+    const std::int64_t parts = group == 0 ? 4 : group;
+    const Program program = lower(plan, 0);
+    CHECK(program_errors({program}) == std::vector<std::string>{});
+    const std::int64_t frozen = kEmbedding + 4 * kLayer + (group == 0 ? head : kHead);
+    CHECK(region_bytes(program, Region::Weights) == (frozen + 4 * adapters) / parts * kFloat);
+    CHECK(region_bytes(program, Region::Moment1) == 4 * adapters / parts * kFloat);
+    CHECK(largest_slot(program, Region::GatheredWeights) == (kLayer + adapters) * kFloat);
+    CHECK(largest_slot(program, Region::UnreducedBuckets) == adapters * kFloat);
+  }
+}
+
+TEST_CASE("ZeRO-3 divides frozen experts among the ranks that share them",
+          "[program][frozen][zero][experts]") {
+  models::ModelSpec model = test::llama_style();
+  model.moe = models::MoeSpec{.num_experts = 4, .top_k = 2, .expert_ffn_size = 32};
+  const Plan plan = divided_plan(model, {.dp = 4, .ep = 2}, {"*.experts"});
+  const Program program = lower(plan, 0);
+  CHECK(program_errors({program}) == std::vector<std::string>{});
+  std::int64_t frozen = 0;
+  for (const Bucket& bucket : program.buckets) {
+    CHECK(bucket.expert() == bucket.frozen);
+    CHECK(bucket.trained != bucket.frozen);
+    if (!bucket.frozen) continue;
+    CHECK(bucket.shards == 2);
+    CHECK(bucket.unit.has_value());
+    frozen += bucket.owned_elements();
+  }
+  // Gate, up and down of two of four experts in four layers, of which a rank owns half.
+  CHECK(frozen == 4 * 2 * 3 * 32 * 64 / 2);
+  for (const OperationInstance& instance : program.instances)
+    if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+        flat != nullptr && flat->collective.group == Group::ExpertDp)
+      CHECK(flat->region == Region::GatheredWeights);
+}
+
+TEST_CASE("Frozen weights of several layers or stages are whole on every rank",
+          "[program][frozen][zero]") {
+  for (const int pp : {1, 2}) {
+    const Plan plan =
+        divided_plan(test::gpt2_style(), {.pp = pp, .dp = 2}, {"embedding", "layers.1"});
+    const std::vector<Program> programs = lower_all(plan);
+    CHECK(program_errors(programs) == std::vector<std::string>{});
+    for (const Program& program : programs) {
+      const Parameter& tied = parameter_named(program, "embedding.embed_tokens.weight");
+      for (const Parameter& parameter : program.parameters) {
+        if (!parameter.frozen) continue;
+        const Bucket& bucket = program.buckets[static_cast<std::size_t>(parameter.bucket)];
+        CHECK(bucket.unit.has_value() == (parameter.name != tied.name));
+        CHECK(bucket.shards == (parameter.name == tied.name ? 1 : 2));
+      }
+    }
   }
 }
 

@@ -182,6 +182,18 @@ Bugs tensor_parallel_bugs() {
   };
 }
 
+/// The last gather of frozen weights is left out: another unit's are where they are read.
+void drop_frozen_gather(Program& program) {
+  for (auto i = program.instances.rbegin(); i != program.instances.rend(); ++i) {
+    const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation_of(program, *i).work);
+    if (flat == nullptr || flat->region != program::Region::GatheredWeights || !flat->bucket ||
+        !program.buckets[static_cast<std::size_t>(*flat->bucket)].frozen)
+      continue;
+    program.instances.erase(std::next(i).base());
+    return;
+  }
+}
+
 Bugs pipeline_bugs() {
   const Plan pp = large_plan("llama3-8b", {.pp = 4, .dp = 2});
   const auto chunked = [](ScheduleKind schedule) {
@@ -219,6 +231,8 @@ Bugs pipeline_bugs() {
        without_recomputing("attention")},
       {"frozen", "gradient stops at a frozen layer", frozen(pp),
        without_in_last_microbatch("attention.input_grad")},
+      {"frozen", "divided weights not gathered",
+       frozen(with_zero(large_plan("llama3-8b", {.dp = 8}), 3)), drop_frozen_gather},
   };
 }
 

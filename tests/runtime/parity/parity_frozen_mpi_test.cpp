@@ -1,6 +1,6 @@
 // Frozen parameters: plans that train a part of a model give the gradients and losses of one rank
 // that trains the same part. The gradients are also those of a run that freezes nothing, and what
-// is frozen keeps every bit.
+// is frozen keeps every bit. Adapters are what is left to train of a model that is frozen.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <map>
 
 #include "lower/link.hpp"
+#include "models/adapters.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan/frozen.hpp"
 #include "runtime/parity/parity_job.hpp"
@@ -38,6 +39,21 @@ models::ModelSpec head_norm_style() {
   return model;
 }
 
+/// Adapters beside all linears but the router. @param alpha  0: not scaled
+models::ModelSpec with_adapters(models::ModelSpec model, double alpha = 12) {
+  model.name += "-lora";
+  model.adapters = models::AdapterSpec{.rank = 4, .alpha = alpha};
+  model.adapters->modules = models::linear_modules(model);
+  return model;
+}
+
+/// B begins at zero, and so would the gradient of A: here it begins as A does.
+const Variant kRandomB{.edit_graph = [](models::ModelGraph& graph) {
+  for (models::LayerGraph& kind : graph.kinds)
+    for (models::Tensor& tensor : kind.tensors)
+      if (tensor.name.ends_with(".lora_b.weight")) tensor.init = models::Init::Normal;
+}};
+
 struct Case {
   models::ModelSpec model;
   Patterns frozen;
@@ -47,6 +63,7 @@ struct Case {
   RecomputeKind recompute = RecomputeKind::None;
   ContextMethod method = ContextMethod::AllGather;
   models::ModuleSet modules = {};  // of a selective recompute
+  int shard_group = 0;
 };
 
 const Patterns kEmbedding = {"embedding"};
@@ -130,11 +147,89 @@ std::vector<Case> expert_cases() {
   };
 }
 
+std::vector<Case> adapter_cases() {
+  const ScheduleKind kF = ScheduleKind::OneFOneB;
+  const RecomputeKind kNone = RecomputeKind::None, kFull = RecomputeKind::Full;
+  const Patterns kAdapters = models::all_but_adapters();
+  Patterns upper = kAdapters;
+  upper.emplace_back("layers.0-1");
+  const models::ModelSpec llama = with_adapters(llama_style()),
+                          gpt2 = with_adapters(gpt2_style(), 0);
+  models::ModelSpec attention = with_adapters(mixtral_style());
+  attention.adapters->modules = {"qkv_proj", "o_proj"};
+  const models::ModelSpec latent = with_adapters(latent_style());
+  return {
+      {llama, kAdapters, {}},
+      {llama, kAdapters, {.tp = 2}},
+      {llama, kAdapters, {.tp = 2, .dp = 2, .sp = true}, kF, 1, kFull},
+      {llama, kAdapters, {.tp = 8, .sp = true}},  // more ranks than heads of keys
+      {llama, kAdapters, {.pp = 2, .vpp = 2, .dp = 2}, ScheduleKind::Interleaved},
+      {llama, kAdapters, {.tp = 2, .pp = 2, .sp = true}, ScheduleKind::ZbH1},
+      {llama, upper, {.pp = 4, .dp = 2}},
+      {llama, upper, {.pp = 2, .vpp = 2}, ScheduleKind::DualPipeV},
+      {llama, kAdapters, {.tp = 2, .dp = 4}, kF, 3},
+      {llama, kAdapters, {.cp = 2, .dp = 2}, kF, 2, kNone, ContextMethod::Ring},
+      {llama, kAdapters, {.tp = 2, .cp = 2, .sp = true}},
+      {gpt2, kAdapters, {.tp = 2, .dp = 2, .sp = true}, kF, 0, RecomputeKind::Selective},
+      {gpt2, kAdapters, {.pp = 2, .dp = 2}, ScheduleKind::GPipe, 1},
+      {with_adapters(gemma2_style()), kAdapters, {.tp = 2, .sp = true}, kF, 0, kFull},
+      {attention, kAdapters, {.tp = 2, .dp = 2, .ep = 2, .sp = true}},
+      {latent, kAdapters, {.tp = 2, .dp = 2, .sp = true}},
+  };
+}
+
+/// Frozen weights that ZeRO-3 divides, too.
+std::vector<Case> divided_cases() {
+  const ScheduleKind kF = ScheduleKind::OneFOneB;
+  const RecomputeKind kNone = RecomputeKind::None, kFull = RecomputeKind::Full;
+  const ContextMethod kGather = ContextMethod::AllGather;
+  const Patterns kMlps = {"*.mlp"}, kEveryOther = {"layers.0", "layers.2"},
+                 kExperts = {"*.experts"}, kAdapters = models::all_but_adapters();
+  const models::ModelSpec lora = with_adapters(llama_style());
+  models::ModelSpec attention = with_adapters(mixtral_style());
+  attention.adapters->modules = {"qkv_proj", "o_proj"};
+  return {
+      {llama_style(), kLowest, {.dp = 8}, kF, 3},
+      {llama_style(), kMlps, {.dp = 4}, kF, 3, kFull},
+      {llama_style(), kEveryOther, {.tp = 2, .dp = 2, .sp = true}, kF, 3, RecomputeKind::Selective},
+      {llama_style(), kNormsAlone, {.tp = 2, .dp = 2, .sp = true}, kF, 3, kFull},
+      {llama_style(), kHeadAlone, {.pp = 2, .dp = 4}, kF, 3},
+      {llama_style(), kEveryOther, {.pp = 2, .vpp = 2, .dp = 2}, ScheduleKind::Interleaved, 3},
+      {llama_style(), kMlps, {.dp = 8}, kF, 3, kNone, kGather, {}, 4},
+      {llama_style(), kMiddle, {.cp = 2, .dp = 4}, kF, 3, kNone, ContextMethod::Ring, {}, 2},
+      {gpt2_style(), kHalfNorms, {.dp = 4}, kF, 3},                            // tied: whole
+      {gpt2_style(), kEmbedding, {.pp = 2, .dp = 2}, ScheduleKind::GPipe, 3},  // on both stages
+      {gpt2_style(), kMatrices, {.tp = 2, .dp = 2, .sp = true}, kF, 3},
+      {mixtral_style(), kExperts, {.dp = 4, .ep = 2}, kF, 3},
+      {mixtral_style(), kExperts, {.tp = 2, .dp = 4, .ep = 2, .sp = true}, kF, 3, kFull},
+      {mixtral_style(),
+       {"embedding", "layers.0"},
+       {.dp = 8, .ep = 2},
+       kF,
+       3,
+       kNone,
+       kGather,
+       {},
+       4},
+      {gpt_oss_style(), {"*.experts.*.weight"}, {.dp = 4, .ep = 2, .etp = 2}, kF, 3},
+      {balanced_style(), {"*.mlp.gate"}, {.pp = 2, .dp = 2, .ep = 2}, kF, 3},
+      {deepseek_style(), kExperts, {.pp = 2, .dp = 4, .ep = 2}, kF, 3},
+      {lora, kAdapters, {.dp = 8}, kF, 3},
+      {lora, kAdapters, {.dp = 8}, kF, 3, kFull, kGather, {}, 2},
+      {lora, kAdapters, {.pp = 2, .dp = 4}, kF, 3, kFull},
+      {lora, kAdapters, {.pp = 2, .vpp = 2, .dp = 2}, ScheduleKind::Interleaved, 3},
+      {lora, kAdapters, {.tp = 2, .cp = 2, .dp = 2, .sp = true}, kF, 3},
+      {attention, kAdapters, {.dp = 4, .ep = 2}, kF, 3},
+      {with_adapters(latent_style()), kAdapters, {.tp = 2, .dp = 2, .sp = true}, kF, 3},
+  };
+}
+
 Plan plan_of(const Case& one) {
   Plan plan = base_plan(one.model, one.frozen);
   plan.parallel = one.parallel;
   plan.schedule = one.schedule;
   plan.zero_stage = one.zero;
+  plan.zero_shard_group = one.shard_group;
   plan.recompute = {.kind = one.recompute, .modules = one.modules};
   plan.context_parallel = one.method;
   return plan;
@@ -166,7 +261,7 @@ struct FrozenJob : ParityJob {
     if (fresh) {
       const int self = world->rank();
       const auto group = world->create_group(std::span(&self, 1), "alone");
-      entry->second = run_plan(base_plan(one.model, {}), 0, *group, *backend).weights;
+      entry->second = run_plan(base_plan(one.model, {}), 0, *group, *backend, {}, kRandomB).weights;
     }
     return {run_of(one.model, one.frozen), run_of(one.model, {}), entry->second};
   }
@@ -175,7 +270,8 @@ struct FrozenJob : ParityJob {
   const RunResult& run_of(const models::ModelSpec& model, const Patterns& frozen) {
     const std::string key = fmt::format("{} {}", model.name, fmt::join(frozen, ","));
     const auto [entry, fresh] = runs.try_emplace(key);
-    if (fresh) entry->second = run_alone(base_plan(model, frozen));
+    if (fresh)
+      entry->second = run_plan(base_plan(model, frozen), steps, *alone(), *backend, {}, kRandomB);
     return entry->second;
   }
   std::map<std::string, RunResult> runs;
@@ -219,7 +315,7 @@ void check_cases(const std::vector<Case>& cases, const std::string& title) {
             plan.zero_stage, fmt::format("{}", fmt::join(plan.frozen, ",")));
     REQUIRE(check(plan).empty());
     const References references = job.references_of(one);
-    const auto run = job.run(plan);
+    const auto run = job.run(plan, {}, kRandomB);
     if (!run) continue;
     const Agreement agreement = compare(references, plan, *run);
     worst = std::max(worst, agreement.gradients.relative);
@@ -255,6 +351,54 @@ TEST_CASE("plans that freeze routers or experts train the rest as one rank does"
   check_cases(expert_cases(), "frozen parts of models with experts");
 }
 
+TEST_CASE("plans that divide frozen weights train the rest as one rank does",
+          "[parity][frozen][zero]") {
+  check_cases(divided_cases(), "divided frozen weights");
+}
+
+TEST_CASE("plans that train adapters alone train them as one rank does", "[parity][frozen]") {
+  check_cases(adapter_cases(), "adapters");
+}
+
+// y = W x + s B A x, so with the gradient of W, which the linear makes without its adapters,
+// dB = s dW A^T and dA = s B^T dW (Hu et al. 2021, LoRA, section 4.1; Goodfellow et al. 2016, 6.5).
+TEST_CASE("gradients of adapters follow from those of the weights beside them",
+          "[parity][frozen]") {
+  FrozenJob job;
+  for (const double alpha : {0.0, 12.0}) {
+    Plan plan = base_plan(with_adapters(llama_style(), alpha), {});
+    plan.workload.optimizer.learning_rate = 1e-12;  // weights stay what gradients were taken at
+    const RunResult run = run_plan(plan, 1, *job.alone(), *job.backend, {}, kRandomB);
+    int compared = 0;
+    for (const auto& [name, of_a] : run.gradients) {
+      const std::string_view suffix = ".lora_a.weight";
+      if (!name.ends_with(suffix)) continue;
+      const std::string linear = name.substr(0, name.size() - suffix.size());
+      const std::vector<double>& of_b = run.gradients.at(linear + ".lora_b.weight");
+      const std::vector<double>& of_w = run.gradients.at(linear + ".weight");
+      const std::vector<double>& a = run.weights.at(name);
+      const std::vector<double>& b = run.weights.at(linear + ".lora_b.weight");
+      const auto& adapters = *plan.model.adapters;
+      const std::size_t rank = static_cast<std::size_t>(adapters.rank);
+      const std::size_t in = a.size() / rank, out = b.size() / rank;
+      REQUIRE(of_w.size() == in * out);
+      Values expected{{"a", std::vector(a.size(), 0.0)}, {"b", std::vector(b.size(), 0.0)}};
+      for (std::size_t o = 0; o < out; ++o)
+        for (std::size_t r = 0; r < rank; ++r)
+          for (std::size_t i = 0; i < in; ++i) {
+            const double dw = adapters.scale() * of_w[o * in + i];
+            expected["a"][r * in + i] += b[o * rank + r] * dw;
+            expected["b"][o * rank + r] += dw * a[r * in + i];
+          }
+      const GradientError error = compare_gradients(Values{{"a", of_a}, {"b", of_b}}, expected);
+      CAPTURE(linear, alpha, error.worst);
+      CHECK(error.relative <= kTolerance);
+      ++compared;
+    }
+    CHECK(compared == 4 * plan.model.num_layers);
+  }
+}
+
 TEST_CASE("each seeded bug of frozen parameters breaks parity", "[parity][frozen]") {
   using program::OperationInstance;
   using program::Program;
@@ -281,14 +425,28 @@ TEST_CASE("each seeded bug of frozen parameters breaks parity", "[parity][frozen
     });
     program::link(program);
   };
+  // ZeRO-3: the last gather of frozen weights is left out, so another unit's are in their slot.
+  const auto not_gathered = [](Program& program) {
+    for (auto i = program.instances.rbegin(); i != program.instances.rend(); ++i) {
+      const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation_of(program, *i).work);
+      if (flat == nullptr || flat->region != program::Region::GatheredWeights ||
+          !program.buckets[static_cast<std::size_t>(*flat->bucket)].frozen)
+        continue;
+      program.instances.erase(std::next(i).base());
+      break;
+    }
+    program::link(program);
+  };
   FrozenJob job;
-  const Case one{llama_style(), kMiddle, {.dp = 2}};
-  const Plan plan = plan_of(one);
-  const References references = job.references_of(one);
-  for (const Mutation& bug :
-       {Mutation(frozen_weights_decay), Mutation(no_gradient_through_frozen)}) {
-    const auto right = job.run(plan);
-    const auto wrong = job.run(plan, bug);
+  const Case whole{llama_style(), kMiddle, {.dp = 2}};
+  const Case divided{llama_style(), kMiddle, {.dp = 2}, ScheduleKind::OneFOneB, 3};
+  for (const auto& [one, bug] : {std::pair(whole, Mutation(frozen_weights_decay)),
+                                 std::pair(whole, Mutation(no_gradient_through_frozen)),
+                                 std::pair(divided, Mutation(not_gathered))}) {
+    const Plan plan = plan_of(one);
+    const References references = job.references_of(one);
+    const auto right = job.run(plan, {}, kRandomB);
+    const auto wrong = job.run(plan, bug, kRandomB);
     if (right) CHECK(compare(references, plan, *right).holds());
     if (wrong) CHECK_FALSE(compare(references, plan, *wrong).holds());
   }

@@ -98,6 +98,11 @@ TEST_CASE("offloaded weights give the same bits", "[parity][offload]") {
   all.push_back(plan_of(llama_style(), {.pp = 2, .dp = 2}, DType::BF16, 3));
   all.back().frozen = {"embedding", "layers.0"};
   all.back().offload_activations = 1;
+  // Divided and whole ones, where the embedding is tied.
+  all.push_back(plan_of(gpt2_style(), {.pp = 2, .dp = 2}, DType::BF16, 3));
+  all.back().frozen = {"embedding", "layers.1", "*.mlp"};
+  all.push_back(plan_of(mixtral_style(), {.dp = 4, .ep = 2}, DType::F32, 3));
+  all.back().frozen = {"*.experts", "layers.0"};
   for (Plan plan : all) {
     INFO(describe(plan));
     plan.offload_optimizer = plan.offload_parameters = true;

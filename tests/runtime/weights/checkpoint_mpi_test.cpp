@@ -117,26 +117,41 @@ TEST_CASE("frozen weights are saved without moments and loaded under any other p
                                         {{}},
                                         {{.tp = 2, .pp = 2}},
                                         {{.pp = 2, .dp = 2}, 2},
+                                        {{.dp = 4}, 3},
                                         {{.dp = 4}, 3, 2},
                                         {{.pp = 4}, 0},
-                                        {{.tp = 2, .dp = 2, .sp = true}}};
+                                        {{.pp = 2, .dp = 2}, 3},
+                                        {{.tp = 2, .dp = 2, .sp = true}},
+                                        {{.tp = 2, .dp = 2, .sp = true}, 3}};
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
     for (const DType precision : {DType::F32, DType::BF16})
       check_chain(*world, model, chain, precision, frozen);
-  check_chain(*world, mixtral_style(), {{{.dp = 4, .ep = 4}}, {{}}, {{.dp = 4, .ep = 2}, 1}},
-              DType::BF16, {"*.experts", "embedding"});
+  for (const DType precision : {DType::F32, DType::BF16})
+    check_chain(*world, mixtral_style(),
+                {{{.dp = 4, .ep = 4}},
+                 {{.dp = 4, .ep = 2}, 3},
+                 {{}},
+                 {{.dp = 4, .ep = 2}, 1},
+                 {{.dp = 4, .ep = 2}, 3}},
+                precision, {"*.experts", "embedding"});
 }
 
 TEST_CASE("a resumed run keeps what is frozen and equals an uninterrupted one bit for bit",
           "[checkpoint][frozen]") {
   const auto world = runtime::make_host_world(mpi_session(), {});
+  std::vector<std::pair<ParallelConfig, int>> divisions;
+  for (const ParallelConfig& parallel : meshes_of(world->size())) {
+    divisions.emplace_back(parallel, 0);
+    if (parallel.dp > 1) divisions.emplace_back(parallel, 3);
+  }
   for (const DType precision : {DType::F32, DType::BF16})
-    for (const ParallelConfig& parallel : meshes_of(world->size())) {
+    for (const auto& [parallel, zero] : divisions) {
       const SharedFolder folder(*world);
       const auto group = first_ranks(*world, parallel.world_size());
       if (group == nullptr) continue;
-      CAPTURE(program::to_string(parallel), name_of(precision));
+      CAPTURE(program::to_string(parallel), zero, name_of(precision));
       Plan plan = checkpoint_plan(gpt2_style(), parallel, precision);
+      plan.zero_stage = zero;
       plan.frozen = {"embedding", "layers.0-1"};
       std::vector<std::uint64_t> end;
       {

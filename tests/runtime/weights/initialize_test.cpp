@@ -12,6 +12,7 @@
 #include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
+#include "program/zero/zero.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -23,11 +24,12 @@ using program::Region;
 
 /// One rank's freshly initialized memory.
 struct Fresh {
-  Fresh(const program::Plan& plan, int stage, int tp_rank, std::uint64_t seed = 11)
+  Fresh(const program::Plan& plan, int stage, int tp_rank, std::uint64_t seed = 11,
+        const program::ShardPlace& shard = {})
       : program(program::lower(plan, stage)) {
     const Program* list[] = {&program};
     arena = std::make_unique<Arena>(*backend, list);
-    initialize_parameters(program, {.tp = tp_rank}, {}, seed, *backend, *arena);
+    initialize_parameters(program, {.tp = tp_rank}, shard, seed, *backend, *arena);
   }
   const Parameter& parameter(const std::string& name) const {
     const auto found = std::ranges::find(program.parameters, name, &Parameter::name);
@@ -194,6 +196,38 @@ TEST_CASE("each parameter, layer and seed has values of its own", "[runtime][ini
   CHECK(a.values(name) != b.values(name));
   CHECK(a.values(name) == again.values(name));
   CHECK(a.values(name) != a.values("layers.1.self_attn.o_proj.weight"));
+}
+
+TEST_CASE("ranks of ZeRO-3 begin with their parts of the frozen bf16 weights that one rank has",
+          "[runtime][initialize][frozen]") {
+  program::Plan plan = plan_of(program::test::llama_style());
+  plan.workload.precision = DType::BF16;
+  plan.frozen = {"embedding", "layers.0-1", "*.mlp"};
+  const Fresh whole(plan, 0, 0);
+  const auto bits_of = [](const Fresh& fresh) {
+    return reinterpret_cast<const std::uint16_t*>(fresh.arena->region(Region::Weights));
+  };
+  plan.parallel.dp = 4;
+  plan.zero_stage = 3;
+  std::map<std::string, std::int64_t> covered;
+  for (int rank = 0; rank < plan.parallel.dp; ++rank) {
+    const program::ShardPlace place{.dense = rank};
+    const Fresh part(plan, 0, 0, 11, place);
+    const auto runs = program::owned_runs(part.program, Region::Weights, place);
+    for (const Parameter& parameter : part.program.parameters) {
+      if (!parameter.frozen) continue;
+      const program::HeldRun held =
+          program::clipped(runs[static_cast<std::size_t>(parameter.bucket)],
+                           {parameter.offset, parameter.offset + parameter.elements()});
+      const std::uint16_t* expected = bits_of(whole) + whole.parameter(parameter.name).offset +
+                                      (held.range.begin - parameter.offset);
+      INFO(parameter.name << " on rank " << rank);
+      CHECK(std::equal(expected, expected + held.range.size(), bits_of(part) + held.offset));
+      covered[parameter.name] += held.range.size();
+    }
+  }
+  for (const Parameter& parameter : whole.program.parameters)
+    if (parameter.frozen) CHECK(covered[parameter.name] == parameter.elements());
 }
 
 TEST_CASE("bf16 weights are the rounded fp32 masters", "[runtime][initialize]") {

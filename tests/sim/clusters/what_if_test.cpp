@@ -28,8 +28,8 @@ program::Plan plan_on_two_nodes() {
 }
 
 double seconds(const program::Plan& plan, const Cluster& cluster,
-               std::string_view software = kOwnSoftware) {
-  return Estimator(cluster, software).estimate(plan).step_time_s;
+               const std::string& software = std::string(kOwnSoftware)) {
+  return Estimator(cluster, software).estimate(on_stack(plan, software)).step_time_s;
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ TEST_CASE("runs of other software notice figures, not what is fitted for them", 
   const Cluster cluster = two_nodes();
   program::Plan plan = plan_on_two_nodes();
   plan.zero_stage = 1;
-  REQUIRE(software_violations(plan, load_execution_profile("megatron-core")).empty());
+  REQUIRE(software_violations(on_stack(plan, "megatron-core")).empty());
   const double before = seconds(plan, cluster, "megatron-core");
   Cluster renamed = cluster;
   renamed.name = "dgx-h100 (so to speak)";  // no preset's, so its data sheet is itself

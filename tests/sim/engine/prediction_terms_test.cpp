@@ -34,7 +34,7 @@ TEST_CASE("Independent terms add in squares", "[sim][prediction]") {
 TEST_CASE("Terms name what takes the time, the least known first", "[sim][prediction]") {
   TrainingRun run = small_gpt(8);
   run.parallel.tp = 2;
-  run.switches.cuda_graphs = CudaGraphs::Full;
+  run.settings.cuda_graphs = program::CudaGraphs::Full;
   const PreparedRun prepared(run);
   const RunPrediction prediction = prepared.predict(constants_of(fitted_constants()));
   const auto terms = terms_of(prediction, run);

@@ -72,11 +72,10 @@ TEST_CASE("parts of a run of any stack sum to its step", "[sim][parts][software]
     one.plan.layers_per_stage.clear();
     if (!program::check(one.plan).empty()) continue;
     for (const std::string& software : execution_profile_names()) {
-      if (software == kOwnSoftware ||
-          !software_violations(one.plan, load_execution_profile(software)).empty())
+      if (software == kOwnSoftware || !software_violations(on_stack(one.plan, software)).empty())
         continue;
       INFO(software << " " << to_string(one.plan.parallel) << " on " << one.cluster.name);
-      const PreparedRun run(run_of(one.plan, one.cluster.name, software),
+      const PreparedRun run(run_of(on_stack(one.plan, software), one.cluster.name),
                             data_sheet_of(one.cluster));
       const RunPrediction prediction = run.predict(constants);
       const StepParts parts =

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/units.hpp"
+#include "models/adapters.hpp"
 #include "program/memory/activations.hpp"
 #include "program/memory/offloaded_activations.hpp"
 #include "sim/engine/engine.hpp"
@@ -135,6 +136,52 @@ std::vector<program::Plan> frozen_plans() {
   return all;
 }
 
+/// Frozen weights that ZeRO-3 divides: units of them alone, of both, of adapters beside them.
+std::vector<program::Plan> divided_frozen_plans() {
+  struct Case {
+    std::string model;
+    std::vector<std::string> frozen;  // empty: all but adapters
+    ParallelConfig parallel;
+    int shard_group = 0;
+  };
+  const std::vector<std::string> lowest = {"embedding", "layers.0-1"}, norms = {"*", "!*norm*"},
+                                 every_other = {"layers.0", "layers.2"}, mlps = {"*.mlp"},
+                                 experts = {"*.experts"};
+  std::vector<program::Plan> all;
+  for (const Case& one : std::vector<Case>{
+           {"tiny-llama", lowest, {.dp = 4}},
+           {"tiny-llama", lowest, {.pp = 2, .dp = 2}},
+           {"tiny-llama", every_other, {.dp = 4}},
+           {"tiny-llama", every_other, {.tp = 2, .dp = 2, .sp = true}},
+           {"tiny-llama", norms, {.dp = 3}},
+           {"tiny-llama", mlps, {.dp = 8}, 4},
+           {"tiny-llama", mlps, {.pp = 2, .vpp = 2, .dp = 2}},
+           {"tiny-llama", {}, {.dp = 4}},
+           {"tiny-llama", {}, {.dp = 8}, 2},
+           {"tiny-llama", {}, {.tp = 2, .pp = 2, .dp = 2, .sp = true}},
+           {"tiny-moe", experts, {.dp = 4, .ep = 2}},
+           {"tiny-moe", experts, {.tp = 2, .dp = 4, .ep = 2, .etp = 2, .sp = true}},
+           {"tiny-moe", lowest, {.pp = 2, .dp = 2, .ep = 2}},
+       })
+    for (const bool offloaded : {false, true})
+      for (const bool tied : {false, true}) {
+        auto plan = small_plan(one.model, one.parallel, 6);
+        plan.zero_stage = 3;
+        plan.zero_shard_group = one.shard_group;
+        plan.frozen = one.frozen;
+        plan.model.tied_embeddings = tied;
+        plan.offload_optimizer = plan.offload_parameters = offloaded;
+        plan.workload.precision = tied ? DType::F32 : DType::BF16;
+        if (one.frozen.empty()) {
+          plan.model.adapters = models::AdapterSpec{.rank = 8, .alpha = 16};
+          plan.model.adapters->modules = models::linear_modules(plan.model);
+          plan.frozen = models::all_but_adapters();
+        }
+        all.push_back(plan);
+      }
+  return all;
+}
+
 /// Memory of the largest stage. What micro-batches keep is counted without the gaps between them,
 /// as the search does (program::fullest_tasks).
 double planned_bytes(const program::Plan& plan, const Cluster& cluster) {
@@ -201,6 +248,11 @@ TEST_CASE("The estimate of experts is the engine's time and the programs' memory
           "[sim][estimator][experts]") {
   CHECK(expert_plans().size() >= 50);
   check_against_engine(expert_plans());
+}
+
+TEST_CASE("The estimate of divided frozen weights is the engine's time and the programs' memory",
+          "[sim][estimator][frozen][zero]") {
+  check_against_engine(divided_frozen_plans());
 }
 
 // Ranks with a core of their own for the thread overlap as GPUs do; the others win nothing by it.

@@ -32,7 +32,7 @@ TEST_CASE("A superchip reaches its host over NVLink-C2C", "[sim][offload]") {
 TEST_CASE("What is offloaded leaves the device and costs time", "[sim][offload]") {
   TrainingRun run = small_gpt(8);
   const RunPrediction kept = predict(run);
-  run.switches.offload_optimizer = true;
+  run.offload_optimizer = true;
   const RunPrediction host = predict(run);
   CHECK(host.memory.optimizer == 0);
   CHECK(host.memory.host == Approx(kept.memory.optimizer));
@@ -40,7 +40,7 @@ TEST_CASE("What is offloaded leaves the device and costs time", "[sim][offload]"
   CHECK(host.seconds.offload > 0);
 
   run = small_gpt(8);
-  run.switches.offload_activation_layers = 4;  // of eight
+  run.offload_activation_layers = 4;  // of eight
   const RunPrediction half = predict(run);
   CHECK(half.memory.activations == Approx(kept.memory.activations / 2));
   CHECK(half.memory.host == Approx(kept.memory.activations / 2));
@@ -54,7 +54,7 @@ TEST_CASE("Offloaded shards take weights, gradients and optimizer along", "[sim]
   run.parallel.dp = 8;
   run.zero_stage = 3;
   const RunPrediction kept = predict(run);
-  run.switches.offload_parameters = true;
+  run.offload_parameters = true;
   const RunPrediction host = predict(run);
   CHECK(host.memory.gradients == 0);
   CHECK(host.memory.optimizer == 0);

@@ -56,7 +56,7 @@ TEST_CASE("Tensor parallelism divides the products and the matrices", "[sim][wor
   run.parallel.tp = 4;
   const LayerWork shard = work_of(run);
   CHECK(product_flops(shard.forward) == Approx(product_flops(whole.forward) / 4));
-  CHECK(shard.dense_parameters < whole.dense_parameters / 4 + 8 * kHidden);
+  CHECK(shard.parameters.dense < whole.parameters.dense / 4 + 8 * kHidden);
 }
 
 // Two all-reduces of T D forward and two backward (Shoeybi et al. 2019, section 3).
@@ -91,7 +91,7 @@ TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[si
   run.parallel.tp = 2;
   run.parallel.sp = true;
   const LayerWork synchronous = work_of(run);
-  run.switches.async_tp = true;
+  run.settings.async_tp = true;
   const LayerWork work = work_of(run);
   const double whole = kTokens * kHidden * 2;
   CHECK(stream_bytes(work.forward) - stream_bytes(synchronous.forward) == Approx(2 * 1.5 * whole));
@@ -236,6 +236,36 @@ TEST_CASE("Biases of experts' outputs are added expert by expert", "[sim][work]"
   CHECK(stream_bytes(with.backward) - stream_bytes(without.backward) == Approx(36 * elements));
   CHECK(kernels(with.forward) - kernels(without.forward) == Approx(16 * 2));
   CHECK(kernels(with.backward) - kernels(without.backward) == Approx(16 * 6));
+}
+
+// 2 T N forward, 2 T N for the gradient of the input and 2 T N for that of the weight (Kaplan et
+// al. 2020, section 2.1): what is frozen has no last part, and below the lowest trained layer no
+// second.
+TEST_CASE("A frozen layer has no weight gradients, and none at all below what is trained",
+          "[sim][work]") {
+  const TrainingRun run = small_gpt();
+  const models::ModelGraph graph = models::build_graph(run.model);
+  const models::LayerGraph& layer = graph.kinds.front();
+  const auto parameters = std::ranges::count(layer.tensors, models::TensorClass::Parameter,
+                                             &models::Tensor::tensor_class);
+  const FrozenLayer all{.parameters =
+                            std::vector<bool>(static_cast<std::size_t>(parameters), true)};
+  FrozenLayer below = all;
+  below.needs_input_gradient = false;
+  const auto work_with = [&](const FrozenLayer& frozen) {
+    return layer_work(layer, run, load_execution_profile(run.profile), false, frozen);
+  };
+  const LayerWork trained = work_of(run), above = work_with(all), lowest = work_with(below);
+  CHECK(product_flops(above.forward) == product_flops(trained.forward));
+  CHECK(product_flops(above.backward) == Approx(product_flops(trained.backward) / 2));
+  CHECK(above.trained.all() == 0);
+  CHECK(above.parameters.all() == trained.trained.all());
+  // Inputs of the four products: T D of queries, keys and values, T D of the output projection,
+  // which attention keeps, too, T D and T 4 D of the feed-forward part.
+  CHECK(trained.saved_bytes - above.saved_bytes == Approx(2 * kTokens * kHidden * (1 + 1 + 4)));
+  CHECK(lowest.backward.empty());
+  CHECK(lowest.saved_bytes == 0);
+  CHECK(lowest.forward == trained.forward);
 }
 
 }  // namespace meshplan::sim

@@ -54,9 +54,9 @@ TrainingRun run_of(const Case& one) {
   run.deterministic = one.deterministic;
   run.cluster = one.cluster;
   run.profile = "meshplan";
-  run.overlap_dp = true;
-  run.overlap_p2p = true;
-  run.switches.cuda_graphs = CudaGraphs::Full;  // captured regions
+  run.settings.overlap_dp = true;
+  run.settings.overlap_p2p = true;
+  run.settings.cuda_graphs = program::CudaGraphs::Full;  // captured regions
   return run;
 }
 

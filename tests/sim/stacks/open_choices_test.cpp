@@ -92,7 +92,7 @@ TEST_CASE("Overlapped exchanges refuse layers with experts made again", "[sim][r
   moe.top_k = 2;
   moe.expert_ffn_size = 4096;
   run.model.moe = moe;
-  run.switches.moe_a2a_overlap = true;
+  run.settings.overlap_ep = true;
   for (const TrainingRun& way : ways_to_run(run, load_execution_profile("megatron-core"))) {
     CHECK(way.recompute != RunRecompute::Full);
     CHECK_FALSE(way.recompute_modules.contains(models::Module::Moe));
@@ -107,6 +107,20 @@ TEST_CASE("Memory is counted of what was chosen only", "[sim][recompute]") {
                              stage_work(stated(run, RunRecompute::None),
                                         models::build_graph(run.model), profile, StageCut::Even)),
                   InvariantError);
+}
+
+// NeMo Automodel's recipes choose among losses; one that is computed in eight parts has an eighth
+// of the logits.
+TEST_CASE("Where logits do not fit, a stack that can computes its loss in chunks",
+          "[sim][recompute]") {
+  TrainingRun run = stated(open_run("nemo-automodel", 8), RunRecompute::Full);
+  CHECK_FALSE(PreparedRun(run).run().settings.loss);
+  run.model.vocab_size = 600'000;
+  REQUIRE(PreparedRun(run).run().settings.loss == program::LossKernel::Chunked);
+  CHECK(predict(run).memory.fits());
+  run.settings.loss = program::LossKernel::Unfused;  // stated: nothing is open
+  CHECK(PreparedRun(run).run().settings.loss == program::LossKernel::Unfused);
+  CHECK_FALSE(predict(run).memory.fits());
 }
 
 }  // namespace meshplan::sim

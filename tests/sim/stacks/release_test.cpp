@@ -63,7 +63,7 @@ TrainingRun large_heads(const char* software, int head) {
 /// Work of the first layer's forward pass, with what a recipe sets.
 std::vector<WorkItem> forward_work(bool fused) {
   TrainingRun run = experts("megatron-core");
-  run.fused_experts = fused;
+  run.settings.fused_experts = fused;
   const models::ModelGraph graph = models::build_graph(run.model);
   return layer_work(graph.kinds.front(), run, load_execution_profile(run.profile), false).forward;
 }
@@ -141,7 +141,7 @@ TEST_CASE("A release's change holds from it on, and without a release", "[sim][s
   plan.parallel = {.dp = 8, .ep = 8};
   plan.workload.precision = DType::BF16;
   const auto broken = [&](const char* software) {
-    return software_violations(plan, load_execution_profile(software));
+    return software_violations(on_stack(plan, software));
   };
   REQUIRE(broken("torchtitan@2025-06").size() == 1);
   CHECK(broken("torchtitan@2025-06").front().rule == "software.ep");
@@ -192,16 +192,16 @@ TEST_CASE("Recipes of a release choose what a run leaves open", "[sim][software]
   CHECK(predict(experts("megatron-core@25.09")).step_time_s == open);
 
   TrainingRun stated = experts("megatron-core");
-  stated.switches.fused_dispatch = true;
-  stated.switches.cuda_graphs = CudaGraphs::Partial;
+  stated.settings.expert_dispatch = program::ExpertDispatch::DeepEp;
+  stated.settings.cuda_graphs = program::CudaGraphs::Partial;
   const double hybrid = predict(stated).step_time_s;
   CHECK(hybrid < open);
   CHECK(predict(experts("megatron-core@25.11")).step_time_s == hybrid);
   CHECK(predict(experts("megatron-core@26.04.01")).step_time_s == hybrid);
 
-  stated.switches.cuda_graphs = CudaGraphs::Full;
-  stated.switches.moe_a2a_overlap = true;
-  stated.fused_experts = stated.fp8_attention = true;
+  stated.settings.cuda_graphs = program::CudaGraphs::Full;
+  stated.settings.overlap_ep = true;
+  stated.settings.fused_experts = stated.settings.fp8_attention = true;
   const double newest = predict(stated).step_time_s;
   CHECK(newest < hybrid);
   CHECK(predict(experts("megatron-core@26.08")).step_time_s == newest);
@@ -219,10 +219,10 @@ TEST_CASE("Recipes choose only where they are for such runs", "[sim][software]")
   box.cluster = "dgx-b200";
   CHECK(same(box));
   TrainingRun script = experts("");  // a launch script says what it turns on
-  script.states_choices = true;
+  script.settings.recipes = false;
   CHECK(same(script));
   TrainingRun dropped = experts("");  // no fused dispatcher has capacities
-  dropped.switches.token_drop = true;
+  dropped.settings.token_drop = true;
   CHECK(same(dropped));
   TrainingRun dense = small_gpt();
   dense.cluster = "gb200-nvl72";
@@ -234,7 +234,7 @@ TEST_CASE("Recipes choose only where they are for such runs", "[sim][software]")
   half.profile = "megatron-core@25.11";
   CHECK(predict(half).step_time_s == newest);
   TrainingRun partial = experts("megatron-core@26.08");  // so the recipe of whole steps is not used
-  partial.switches.cuda_graphs = CudaGraphs::Partial;
+  partial.settings.cuda_graphs = program::CudaGraphs::Partial;
   CHECK(predict(partial).step_time_s == predict(experts("megatron-core@25.11")).step_time_s);
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("Fused experts are few kernels, and pass memory less often", "[sim][so
 TEST_CASE("Attention in FP8 saves time of its products alone", "[sim][software]") {
   TrainingRun run = experts("megatron-core");
   const double half = predict(run).seconds.attention;
-  run.fp8_attention = true;
+  run.settings.fp8_attention = true;
   const double low = predict(run).seconds.attention;
   CHECK(low < half);
   CHECK(low > 0.5 * half);
@@ -273,7 +273,7 @@ TEST_CASE("Heads that a stack's fused attention refuses take an older one, or no
   CHECK(PreparedRun(large_heads("megatron-core", 256)).run().attention == AttentionKernel::Flash);
   TrainingRun run = large_heads("megatron-core", 512);
   CHECK(PreparedRun(run).run().attention == AttentionKernel::Unfused);
-  run.attention_stated = true;  // a table says what ran
+  run.settings.attention = program::AttentionBackend::Flash;  // a table says what ran
   CHECK(PreparedRun(run).run().attention == AttentionKernel::Flash);
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("Sharding in a node only spares the network", "[sim][prediction]") {
   run.parallel.dp = 64;
   run.global_batch_size = 128;
   run.zero_stage = 3;
-  run.switches.reduce_in_bf16 = true;
+  run.settings.gradient_sum_dtype = program::StateDType::BF16;
   const RunPrediction everywhere = predict(run);
   run.shard_in_node = true;
   const RunPrediction in_node = predict(run);
@@ -106,7 +106,7 @@ TEST_CASE("A boundary between stages that crosses nodes is paid on the network",
   run.parallel.sp = true;
   run.micro_batch_size = 16;
   run.global_batch_size = 16;
-  run.overlap_p2p = true;
+  run.settings.overlap_p2p = true;
   const double bytes = 16 * 1024 * 16384 * 2.0 / 4;
   const double nvlink = 240e9 * operator_constants().links_ampere, network = 0.96 * 25e9;
   const PreparedRun prepared(run);

@@ -81,7 +81,7 @@ TEST_CASE("FSDP 1 widens gradients beside all else", "[sim][prediction]") {
     TrainingRun few = sharded("llm-foundry-2023", kFew), more = sharded("llm-foundry-2023", kMore);
     for (TrainingRun* run : {&few, &more}) {
       run->model.tied_embeddings = true;
-      run->switches.reduce_in_bf16 = half;
+      if (half) run->settings.gradient_sum_dtype = program::StateDType::BF16;
     }
     return (beside_states(memory(more)) - beside_states(memory(few))) / (kMore - kFew);
   };
@@ -137,7 +137,7 @@ TEST_CASE("Sharded gradients stay in the parameters' dtype however they are summ
   for (const char* software : {"torchtitan", "llm-foundry-2023"}) {
     TrainingRun run = sharded(software, 1024);
     const double gradients = memory(run).gradients;
-    run.switches.reduce_in_bf16 = true;
+    run.settings.gradient_sum_dtype = program::StateDType::BF16;
     CHECK(memory(run).gradients == gradients);
   }
 }

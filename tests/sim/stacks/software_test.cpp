@@ -41,8 +41,7 @@ program::Plan published_plan() {
 
 std::vector<std::string> broken(const program::Plan& plan, const std::string& software) {
   std::vector<std::string> rules;
-  for (const program::Violation& violation :
-       software_violations(plan, load_execution_profile(software)))
+  for (const program::Violation& violation : software_violations(program::on_stack(plan, software)))
     rules.push_back(violation.rule);
   return rules;
 }
@@ -60,10 +59,12 @@ TEST_CASE("A plan and a published row of one configuration are one prediction", 
   REQUIRE(broken(plan, "megatron-core").empty());
   const Cluster cluster = with_ranks(load_data_sheet("dgx-h100"), 64);
   const RunPrediction own =
-      PreparedRun(run_of(plan, cluster.name, "megatron-core"), cluster).predict(constants);
+      PreparedRun(run_of(on_stack(plan, "megatron-core"), cluster.name), cluster)
+          .predict(constants);
   CHECK(own.step_time_s == row.step_time_s);
   CHECK(own.memory == row.memory);
-  const StepPrediction estimate = Estimator(cluster, "megatron-core").estimate(plan);
+  const StepPrediction estimate =
+      Estimator(cluster, "megatron-core").estimate(on_stack(plan, "megatron-core"));
   CHECK(estimate.step_time_s == row.step_time_s);
   CHECK(estimate.peak_memory_bytes == row.memory.allocated() + row.memory.context);
   CHECK(estimate.seconds.total() == Approx(estimate.step_time_s));
@@ -83,11 +84,11 @@ TEST_CASE("What is fitted to our kernels is no part of other software's predicti
   CHECK(data_sheet_of(measured) == measured);
 
   const program::Plan plan = published_plan();
-  CHECK(Estimator(preset, "megatron-core").estimate(plan).step_time_s ==
-        Estimator(sheet, "megatron-core").estimate(plan).step_time_s);
+  CHECK(Estimator(preset, "megatron-core").estimate(on_stack(plan, "megatron-core")).step_time_s ==
+        Estimator(sheet, "megatron-core").estimate(on_stack(plan, "megatron-core")).step_time_s);
   const Cluster several = joined({with_ranks(load_cluster_preset("dgx-h100"), 32),
                                   with_ranks(load_cluster_preset("dgx-a100"), 32)});
-  CHECK_THROWS_WITH(Estimator(several, "megatron-core").estimate(plan),
+  CHECK_THROWS_WITH(Estimator(several, "megatron-core").estimate(on_stack(plan, "megatron-core")),
                     Catch::Contains("nodes of several types"));
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
   plan.parallel.vpp = 1;
   CHECK(broken(plan, "megatron-core") == std::vector<std::string>{"software.schedule"});
   CHECK(broken(plan, "meshplan").empty());
-  CHECK(software_violations(plan, load_execution_profile("megatron-core")).front().message ==
+  CHECK(software_violations(on_stack(plan, "megatron-core")).front().message ==
         "schedule 'zb-h1': megatron-core runs 1f1b or interleaved");
 
   plan = published_plan();
@@ -110,13 +111,14 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
   plan = published_plan();
   plan.layers_per_stage.assign(20, 4);
   CHECK(broken(plan, "megatron-core").empty());
-  CHECK(predict(run_of(plan, "dgx-h100", "megatron-core")) ==
-        predict(run_of(published_plan(), "dgx-h100", "megatron-core")));  // the same, said aloud
+  CHECK(predict(run_of(on_stack(plan, "megatron-core"), "dgx-h100")) ==
+        predict(run_of(on_stack(published_plan(), "megatron-core"),
+                       "dgx-h100")));  // the same, said aloud
   plan.parallel.vpp = 1;
   plan.schedule = program::ScheduleKind::OneFOneB;
   plan.layers_per_stage = {22, 20, 20, 18};
   CHECK(broken(plan, "nanotron") == std::vector<std::string>{"software.layers_per_stage"});
-  CHECK(run_of(plan, "dgx-h100", "megatron-core").layout.front() ==
+  CHECK(run_of(on_stack(plan, "megatron-core"), "dgx-h100").layout.front() ==
         program::LayoutStage{.embedding = true, .layers = 22});
 
   plan = published_plan();  // 20 stages' chunks of 4 layers
@@ -126,7 +128,7 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
         std::vector<std::string>{"software.schedule", "software.recompute"});
   plan.recompute.num_layers = 4;  // all
   CHECK(broken(plan, "nanotron") == std::vector<std::string>{"software.schedule"});
-  CHECK_THROWS_WITH(run_of(plan, "dgx-h100", "megatron-cor"),
+  CHECK_THROWS_WITH(run_of(on_stack(plan, "megatron-cor"), "dgx-h100"),
                     Catch::Contains("did you mean 'megatron-core'"));
 }
 
@@ -134,11 +136,11 @@ TEST_CASE("Without a pipeline other software has no schedule", "[sim][software]"
   program::Plan plan = published_plan();
   plan.parallel = {.tp = 4, .cp = 1, .pp = 1, .vpp = 1, .dp = 16, .sp = true};
   plan.schedule = program::ScheduleKind::OneFOneB;
-  const RunPrediction expected = predict(run_of(plan, "dgx-h100", "megatron-core"));
+  const RunPrediction expected = predict(run_of(on_stack(plan, "megatron-core"), "dgx-h100"));
   for (const auto kind : {program::ScheduleKind::GPipe, program::ScheduleKind::ZbV,
                           program::ScheduleKind::DualPipeV, program::ScheduleKind::Custom}) {
     plan.schedule = kind;
-    CHECK(predict(run_of(plan, "dgx-h100", "megatron-core")) == expected);
+    CHECK(predict(run_of(on_stack(plan, "megatron-core"), "dgx-h100")) == expected);
   }
 }
 
@@ -148,6 +150,7 @@ TEST_CASE("A pipeline's schedule counts in the time and memory of other software
   plan.parallel = {.tp = 4, .cp = 1, .pp = 4, .vpp = 1, .dp = 4, .sp = true};
   plan.zero_stage = 3;
   plan.schedule = program::ScheduleKind::OneFOneB;
+  plan.stack.software = "torchtitan";
   const Cluster cluster = with_ranks(load_data_sheet("dgx-h100"), 64);
   Estimator estimator(cluster, "torchtitan");
   const StepPrediction one = estimator.estimate(plan);

@@ -94,13 +94,13 @@ TEST_CASE("Sharded layers wait for their first gather, last sum, and copies", "[
   TrainingRun run = large_sharded("torchtitan");
   run.cluster = "selene-a100";
   run.model.vocab_size = 128;  // ends too small to count
-  run.overlap_dp = false;
+  run.settings.overlap_dp = false;
   run.micro_batch_size = 8;
   run.global_batch_size = 8 * 64;
   const double n = 24 * 12 * 4096.0 * 4096;
   const double paid_whole = predict(run).seconds.data_parallel;
   const double copies = (2 * 4 + 6) * n / (constants().memory * 2.039e12);
-  run.overlap_dp = true;
+  run.settings.overlap_dp = true;
   const double e = constants().dp_exposed;
   const double communication = paid_whole - copies;  // 2 + 2 + 4 bytes: a quarter a gather
   const double alone = (0.25 + 0.5) / 24;
@@ -113,9 +113,9 @@ TEST_CASE("Sharded layers wait for their first gather, last sum, and copies", "[
 TEST_CASE("What exceeds the window of the layer before is exposed", "[sim][prediction]") {
   TrainingRun run = large_sharded("torchtitan");
   run.cluster = "a100-80g-generic-40g-node";
-  run.overlap_dp = false;
+  run.settings.overlap_dp = false;
   const RunPrediction apart = predict(run);
-  run.overlap_dp = true;
+  run.settings.overlap_dp = true;
   const RunPrediction beside = predict(run);
   const double e = constants().dp_exposed;
   const double copies = (2 * 4 + 6) * 24 * 12 * 4096.0 * 4096 / (constants().memory * 2.039e12);
@@ -129,7 +129,7 @@ TEST_CASE("What is summed in bf16 takes half the bytes", "[sim][prediction]") {
   const double fp32 = data_parallel(large_sharded("torchtitan"), 1);
   CHECK(data_parallel(large_sharded("fms-fsdp-2024"), 1) / fp32 == Approx(0.75).epsilon(0.03));
   TrainingRun run = large_sharded("torchtitan");
-  run.switches.reduce_in_bf16 = true;
+  run.settings.gradient_sum_dtype = program::StateDType::BF16;
   CHECK(data_parallel(run, 1) / fp32 == Approx(0.75).epsilon(0.02));
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("Gradients in fp32 are kept and sent in fp32", "[sim][prediction]") {
   TrainingRun run = large_sharded("megatron-core");
   run.zero_stage = 1;
   const RunPrediction half = predict(run);
-  run.switches.fp32_gradients = true;
+  run.settings.gradient_dtype = program::StateDType::F32;
   const RunPrediction single = predict(run);
   CHECK(single.memory.gradients == Approx(2 * half.memory.gradients));
   CHECK(single.seconds.data_parallel / half.seconds.data_parallel == Approx(1.5).epsilon(0.01));
@@ -160,7 +160,7 @@ TEST_CASE("Sharded stages sum their gradients after the last backward of a chunk
   run.parallel = {.pp = 2, .dp = 32};
   run.micro_batch_size = 8;
   run.global_batch_size = 32 * 8 * 4;
-  run.overlap_dp = true;
+  run.settings.overlap_dp = true;
   const double one = predict(run).seconds.data_parallel;
   run.parallel.vpp = 2;
   const double two = predict(run).seconds.data_parallel;
@@ -176,7 +176,7 @@ TEST_CASE("An exchange of experts hides under all independent compute", "[sim][p
   run.parallel.dp = run.parallel.ep = 8;
   run.global_batch_size = 8 * 2 * 4;
   const RunPrediction apart = predict(run);
-  run.switches.moe_a2a_overlap = true;
+  run.settings.overlap_ep = true;
   const RunPrediction beside = predict(run);
   REQUIRE(apart.seconds.experts < apart.seconds.compute);
   CHECK(beside.seconds.experts == Approx(constants().dp_exposed * apart.seconds.experts));
@@ -248,8 +248,8 @@ TEST_CASE("Keys and values are gathered before attention where the stack does so
   const OperatorConstants& measured = operator_constants();
   const double once = kv * (1 + measured.own_part) / (370.8e9 * measured.links_hopper);
   CHECK(exchanged("jax-xla") == Approx(4 * 2 * once).epsilon(0.03));
-  CHECK(exchanged("torchtitan") == 0);  // beside half of attention
-  run.switches.cp_ring = true;          // hidden by attention over 65,536 tokens
+  CHECK(exchanged("torchtitan") == 0);                  // beside half of attention
+  run.context_parallel = program::ContextMethod::Ring;  // hidden by attention over 65,536 tokens
   CHECK(exchanged("jax-xla") == 0);
 }
 
@@ -269,7 +269,7 @@ TEST_CASE("A distributed optimizer hands out parameters in FP8", "[sim][predicti
   TrainingRun run = large_sharded("megatron-core-no-overlap");
   run.cluster = "dgx-h100";
   run.zero_stage = 1;
-  run.overlap_dp = false;
+  run.settings.overlap_dp = false;
   const auto seconds = [&](RunPrecision precision) {
     run.precision = precision;
     return data_parallel(run, 1);

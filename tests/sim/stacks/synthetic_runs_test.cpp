@@ -16,11 +16,17 @@ using Change = std::function<void(TrainingRun&)>;
 
 constexpr double kSame = 1 + 1e-9;
 
-const std::vector<std::string> kStacks{"fms-fsdp-2024",           "jax-xla",
-                                       "llm-foundry-2023",        "megatron-2022",
-                                       "megatron-core",           "megatron-core-no-overlap",
-                                       "megatron-deepspeed-2022", "nanotron",
-                                       "nemo-automodel",          "torchtitan"};
+const std::vector<std::string> kStacks{"deepspeed",
+                                       "fms-fsdp-2024",
+                                       "jax-xla",
+                                       "llm-foundry-2023",
+                                       "megatron-2022",
+                                       "megatron-core",
+                                       "megatron-core-no-overlap",
+                                       "megatron-deepspeed-2022",
+                                       "nanotron",
+                                       "nemo-automodel",
+                                       "torchtitan"};
 const std::vector<std::string> kFullySharded{"fms-fsdp-2024", "jax-xla", "llm-foundry-2023",
                                              "nemo-automodel", "torchtitan"};
 
@@ -44,12 +50,12 @@ TrainingRun llama(const std::string& stack, bool large = false) {
   run.micro_batch_size = 1;
   run.profile = stack;
   run.cluster = "dgx-h100";
-  run.overlap_dp = true;
+  run.settings.overlap_dp = true;
   run.zero_stage = 3;
   run.parallel.dp = 64;
   if (!shards_fully(stack)) {
     run.zero_stage = 1;
-    run.overlap_tp = run.overlap_p2p = true;
+    run.settings.overlap_tp = run.settings.overlap_p2p = true;
     if (large) run.parallel = {.tp = 8, .pp = 4, .dp = 2, .sp = true};
   }
   run.global_batch_size = 4 * run.parallel.dp;
@@ -200,32 +206,34 @@ TEST_CASE("Switches change a run in the direction that they are for", "[sim][syn
       const TrainingRun run = llama(stack, large);
       CAPTURE(stack, large);
       const auto ratio = [&](const Change& change) { return slower_by(run, change); };
-      CHECK(ratio([](auto& r) { r.switches.eager = true; }) >= 1 / kSame);
-      CHECK(ratio([](auto& r) { r.switches.cuda_graphs = CudaGraphs::Full; }) <= kSame);
-      CHECK(ratio([](auto& r) { r.switches.reduce_in_bf16 = true; }) <= kSame);
-      CHECK(ratio([](auto& r) { r.switches.fp32_gradients = true; }) >= 1 / kSame);
-      CHECK(ratio([](auto& r) { r.switches.dropout = 0.1; }) >= 1 / kSame);
-      CHECK(ratio([](auto& r) { r.overlap_dp = false; }) >= 1 / kSame);
+      CHECK(ratio([](auto& r) { r.settings.compile = program::CompiledPart::None; }) >= 1 / kSame);
+      CHECK(ratio([](auto& r) { r.settings.cuda_graphs = program::CudaGraphs::Full; }) <= kSame);
+      CHECK(ratio([](auto& r) { r.settings.gradient_sum_dtype = program::StateDType::BF16; }) <=
+            kSame);
+      CHECK(ratio([](auto& r) { r.settings.gradient_dtype = program::StateDType::F32; }) >=
+            1 / kSame);
+      CHECK(ratio([](auto& r) { r.settings.dropout = 0.1; }) >= 1 / kSame);
+      CHECK(ratio([](auto& r) { r.settings.overlap_dp = false; }) >= 1 / kSame);
       CHECK(ratio([](auto& r) { r.attention = AttentionKernel::Unfused; }) > 1);
       CHECK(ratio([](auto& r) { r.model.mtp_layers = 1; }) > 1.005);
       if (stack == "torchtitan" || stack == "fms-fsdp-2024")
-        CHECK(ratio([](auto& r) { r.switches.eager = true; }) > 1.05);
+        CHECK(ratio([](auto& r) { r.settings.compile = program::CompiledPart::None; }) > 1.05);
     }
 }
 
 TEST_CASE("What is offloaded leaves the device and does not come for free", "[sim][synthetic]") {
   const std::vector<Change> offloads{
-      [](auto& r) { r.switches.offload_activation_layers = r.model.num_layers / 2; },
-      [](auto& r) { r.switches.offload_activation_layers = r.model.num_layers; },
-      [](auto& r) { r.switches.offload_optimizer = true; },
-      [](auto& r) { r.switches.offload_optimizer = r.switches.offload_parameters = true; }};
+      [](auto& r) { r.offload_activation_layers = r.model.num_layers / 2; },
+      [](auto& r) { r.offload_activation_layers = r.model.num_layers; },
+      [](auto& r) { r.offload_optimizer = true; },
+      [](auto& r) { r.offload_optimizer = r.offload_parameters = true; }};
   for (const std::string& stack : kStacks)
     for (const Change& offload : offloads) {
       TrainingRun run = llama(stack);
       const RunPrediction kept = predict(run);
       offload(run);
       const RunPrediction gone = predict(run);
-      CAPTURE(stack, run.switches.offload_activation_layers, run.switches.offload_optimizer);
+      CAPTURE(stack, run.offload_activation_layers, run.offload_optimizer);
       CHECK(gone.step_time_s >= kept.step_time_s / kSame);
       CHECK(gone.memory.allocated() < kept.memory.allocated());
       CHECK(gone.memory.host > 0);
@@ -258,7 +266,7 @@ TEST_CASE("Sharding in nodes only spares slow networks and takes memory", "[sim]
     for (const int gbps : {100, 200, 400})
       for (const int dp : {32, 256}) {
         TrainingRun run = llama(stack);
-        run.switches.reduce_in_bf16 = true;
+        run.settings.gradient_sum_dtype = program::StateDType::BF16;
         run.cluster = fmt::format("a100-80g-generic-{}g-node", gbps);
         run.parallel.dp = dp;
         with_microbatches(run, 1);
@@ -293,10 +301,11 @@ TEST_CASE("Experts: what evens the load or merges copies is not slower", "[sim][
       run.parallel.ep = ep;
       CAPTURE(stack, ep);
       const auto ratio = [&](const Change& change) { return slower_by(run, change); };
-      CHECK(ratio([](auto& r) { r.switches.balanced_routing = true; }) < 1);
-      CHECK(ratio([](auto& r) { r.switches.fused_dispatch = true; }) < 1);
-      CHECK(ratio([](auto& r) { r.switches.moe_a2a_overlap = true; }) < 1);
-      CHECK(ratio([](auto& r) { r.switches.no_grouped_gemm = true; }) >= 1 / kSame);
+      CHECK(ratio([](auto& r) { r.settings.balanced_routing = true; }) < 1);
+      CHECK(ratio([](auto& r) { r.settings.expert_dispatch = program::ExpertDispatch::DeepEp; }) <
+            1);
+      CHECK(ratio([](auto& r) { r.settings.overlap_ep = true; }) < 1);
+      CHECK(ratio([](auto& r) { r.settings.grouped_experts = false; }) >= 1 / kSame);
       const RunPrediction own = predict(run);
       CHECK(own.memory.parameters + own.memory.optimizer > 0);
       CHECK(std::isfinite(own.step_time_s));
@@ -316,7 +325,7 @@ TEST_CASE("Windows shorten attention, context parallelism spreads it", "[sim][sy
     const RunPrediction whole = predict(run);
     for (const bool all_to_all : {false, true}) {
       TrainingRun spread = run;
-      spread.switches.cp_all_to_all = all_to_all;
+      if (all_to_all) spread.context_parallel = program::ContextMethod::Ulysses;
       spread.parallel.cp = 4;
       spread.parallel.dp = 16;
       const RunPrediction own = predict(spread);  // the same sequences on the same devices

@@ -119,7 +119,7 @@ TEST_CASE("Kernels take time to start and to issue", "[sim][prices]") {
 TEST_CASE("Overlapped tensor parallelism pays a part, or what sticks out", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel.tp = 8;
-  run.overlap_tp = true;
+  run.settings.overlap_tp = true;
   Priced priced(run);
   priced.profile.tp_overlap = TpOverlap::UserBuffers;
   priced.constants.tp_exposed = 0.25;
@@ -144,7 +144,7 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
-  run.switches.balanced_routing = true;
+  run.settings.balanced_routing = true;
   Priced priced(run);
   const double seconds =
       priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
@@ -162,7 +162,7 @@ TEST_CASE("Groups limit the places that a token is sent to", "[sim][prices]") {
   run.model.moe = models::MoeSpec{.num_experts = 256, .top_k = 8, .expert_ffn_size = 64};
   run.model.moe->router.num_groups = 8;
   run.model.moe->router.top_groups = 4;
-  run.switches.balanced_routing = true;
+  run.settings.balanced_routing = true;
   const auto seconds = [&](int ranks) {
     run.parallel.dp = run.parallel.ep = ranks;
     Priced priced(run);
@@ -190,7 +190,7 @@ TEST_CASE("An overlapped exchange is not exposed in its own pass", "[sim][prices
   run.parallel.ep = 8;
   const std::vector<WorkItem> items{{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}};
   const PhaseTime whole = Priced(run).pricer().price(items);
-  run.switches.moe_a2a_overlap = true;
+  run.settings.overlap_ep = true;
   const Priced priced(run);
   const PhaseTime beside = priced.pricer().price(items);
   CHECK(beside.exposed == 0);
@@ -218,7 +218,7 @@ TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
-  run.switches.balanced_routing = true;
+  run.settings.balanced_routing = true;
   const auto gigabytes = [&](int experts) {
     run.model.moe = models::MoeSpec{.num_experts = experts, .top_k = 2, .expert_ffn_size = 64};
     Priced priced(run);

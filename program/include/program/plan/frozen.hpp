@@ -1,4 +1,4 @@
-// Which parameters a plan trains (docs/frozen_parameters.md).
+// Which parameters a plan trains (docs/fine_tuning/frozen_parameters.md).
 #pragma once
 
 #include <cstdint>

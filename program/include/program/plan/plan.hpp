@@ -10,6 +10,7 @@
 #include "models/model_spec.hpp"
 #include "models/module.hpp"
 #include "program/plan/parallel_config.hpp"
+#include "program/plan/stack.hpp"
 #include "program/schedule/schedule.hpp"
 
 namespace meshplan::program {
@@ -154,6 +155,7 @@ struct Plan {
   std::string cluster_hash;
   std::string cluster_json;  // the resolved cluster, as an embedded object in the file
   Workload workload;
+  Stack stack;  // that runs it
   ParallelConfig parallel;
   ContextMethod context_parallel = ContextMethod::AllGather;  // read where cp > 1
   /// Packed documents over cp > 1: a document is divided over so few ranks that none has more
@@ -194,7 +196,7 @@ struct Plan {
   int zero_shard_group = 0;  // hybrid: so many of these ranks share one copy of it; 0 = all of them
   GradientCompression compression;
   /// Parameters that are not trained, as patterns of their names in the order in which they are
-  /// read (docs/frozen_parameters.md); empty = all are trained.
+  /// read (docs/fine_tuning/frozen_parameters.md); empty = all are trained.
   std::vector<std::string> frozen;
   AttentionKernels attention = AttentionKernels::Auto;
   /// The most that cuDNN's attention may need beside its operands; else it runs in parts.
@@ -214,6 +216,10 @@ struct Plan {
   }
   bool operator==(const Plan&) const = default;
 };
+
+/// The same plan, run by a stack as that does it by itself.
+/// @param software  Stack::software
+Plan on_stack(Plan plan, std::string software);
 
 /// Rows of routed tokens that a rank's buffers hold, per micro-batch; 0 without experts. Balanced
 /// experts receive tokens * top-k * etp rows (tokens of this rank, which the etp group gathers).

@@ -56,7 +56,7 @@ struct HeldRun {
 std::vector<HeldRun> held_runs(const Program& program, Region region, const ShardPlace& place);
 
 /// What the rank owns of it, by bucket: after a step these gradients are reduced, these weights
-/// updated. Frozen buckets, the last ones, have a run in Region::Weights only.
+/// updated. Frozen buckets, the last ones, have a run in Region::Weights only. One per bucket.
 std::vector<HeldRun> owned_runs(const Program& program, Region region, const ShardPlace& place);
 
 /// The part of a run that lies inside `range`; empty if none does.

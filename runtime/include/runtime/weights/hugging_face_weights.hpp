@@ -83,7 +83,7 @@ struct ExportedModel {
 };
 
 /// Writes the weights of a model, its config.json and what travels along. The folder appears when
-/// it is complete.
+/// it is complete. Adapters are added to the weights beside them.
 /// @param companions  as Checkpoint::companions
 /// @throws ConfigError if the folder holds something, or the model type cannot express the model;
 /// IoError

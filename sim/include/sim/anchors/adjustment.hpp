@@ -90,6 +90,8 @@ class Adjustment {
   Correction correction_of(const RunErrors& errors) const;
   /// Step time of an anchor's run as it is predicted beside all anchors.
   double adjusted_s(const Anchor& anchor) const;
+  /// Is the run one of the anchors? @param run  as it was predicted: PreparedRun::run
+  bool has_measured(const TrainingRun& run) const;
   /// Of all terms of the anchors, in the order of RunTerm.
   std::vector<Factor> factors() const;
 

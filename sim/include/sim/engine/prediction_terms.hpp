@@ -57,6 +57,8 @@ struct Interval {
   double high_s = 0;
 };
 Interval interval_of(const std::vector<PredictionTerm>& terms, double step_time_s);
+/// @param relative_sigma  of the time's logarithm
+Interval interval_of(double relative_sigma, double step_time_s);
 
 /// Half the width of the 80 % interval of the difference between two plans' step times on one
 /// cluster: a term errs by the same factor in both, so that what they have in common cancels.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "sim/engine/breakdown.hpp"
+#include "sim/engine/memory_need.hpp"
 
 namespace meshplan::sim {
 
@@ -31,22 +32,6 @@ struct Wanted {
   std::optional<double> memory_reserve;                          // part of the device
 };
 
-/// One memory of a rank and what it needs of it: its device's, or its share of the memory of a
-/// GPU's host.
-struct MemoryNeed {
-  double bytes = 0;
-  double capacity_bytes = 0;
-  bool of_host = false;
-  double room_bytes() const { return capacity_bytes - bytes; }
-  bool fits() const { return bytes <= capacity_bytes; }
-};
-
-/// The one that decides whether a rank's plan fits: the host's only where it does not suffice and
-/// lacks more than the device.
-inline const MemoryNeed& deciding(const MemoryNeed& device, const MemoryNeed& host) {
-  return !host.fits() && host.room_bytes() < device.room_bytes() ? host : device;
-}
-
 struct StepPrediction {
   double step_time_s = 0;
   Breakdown seconds;             // sums to step_time_s
@@ -61,11 +46,15 @@ struct StepPrediction {
   bool at_least = false;
   /// An estimate of what the closed form only comes near: see is_rough().
   bool rough = false;
-  BusyTime busy;  // of an estimate; `link` is 0 for other software
+  double relative_sigma = 0;  // of the step time's logarithm, of other software; 0: not known
+  BusyTime busy;              // of an estimate; `link` is 0 for other software
 
   /// @param reserve  part of the device that is to stay free
   bool fits(double reserve = 0) const { return peak_memory_bytes <= usable_bytes(reserve); }
   double usable_bytes(double reserve) const { return capacity_bytes * (1 - reserve); }
+  MemoryNeed need() const {
+    return {.bytes = peak_memory_bytes, .capacity_bytes = capacity_bytes, .of_host = of_host};
+  }
 };
 
 }  // namespace meshplan::sim

@@ -21,6 +21,7 @@ constexpr double kSharedCoresTolerance = 0.15;
 /// Remembers block prices between calls, so keep one per search and thread.
 class Estimator {
  public:
+  /// @param software  of all plans that are estimated: Stack::software
   /// @param adjustment  of plans of other software, which are then priced in full before any is
   /// told to be slow; null: none
   /// @throws ConfigError for unknown software, with the nearest known one

@@ -57,7 +57,9 @@ struct SoftwareFeatures {
   bool recomputes_operations = false;             // selective recompute is operation by operation
   std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
   bool recomputes_some_layers = false;            // full recompute of as many as it takes
-  bool overlaps = true;                           // communication with computation
+  bool recomputes_nth_layers = false;             // full recompute of every nth layer
+  bool chunks_loss = false;  // of a long micro-batch's tokens, where the run leaves it open
+  bool overlaps = true;      // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
 
@@ -97,6 +99,8 @@ struct ExecutionProfile {
   bool recompute_stops_early = false;  // leaves out what backward does not read
   // Recompute by operation keeps products that backward does not read, too.
   bool keeps_unread_products = false;
+  // ... and what an exchange with the ranks of experts brings, else it is exchanged again.
+  bool keeps_exchanged_rows = false;
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
   bool accumulates_first = true;           // adds the first micro-batch to zeros, too
@@ -128,17 +132,24 @@ struct ExecutionProfile {
   // ... and the parameters of models with experts stay gathered until then.
   bool keeps_gathered_experts = false;
   bool gathers_fp8 = false;  // sharded parameters travel in FP8
+  // With ZeRO 1 and 2 updated parameters are gathered beside nothing, else beside the next forward.
+  bool gathers_after_step = false;
   bool expert_tokens_padded = false;
   bool balances_over_neighbours = false;  // balanced routing gives a token neighbouring experts
   bool experts_in_one_kernel = false;     // else the host issues their products one by one
+  // Rows are weighed on their way back from the experts, which keeps them; else between an expert's
+  // two products.
+  bool weighs_expert_outputs = true;
 
   double context_mib = 500;   // CUDA context and libraries, seen by nvidia-smi only
   double workspace_mib = 64;  // cuBLAS, attention, collectives' staging in the allocator
   ContextExchange context = ContextExchange::Ring;
-  double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
-  double optimizer_bucket = 0;        // elements of each of a sharded optimizer's two buffers
-  double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
-  double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded
+  double reserved_fraction = 0.06;     // of allocated: what the caching allocator holds beyond it
+  double optimizer_bucket = 0;         // elements of each of a sharded optimizer's two buffers
+  double optimizer_bytes = 12;         // kept per parameter: fp32 copy and two moments
+  double sharded_gradient_bytes = 0;   // more per parameter where the optimizer is sharded
+  double sharded_parameter_bytes = 0;  // more per parameter of a shard, where layers are sharded
+  double live_parameters = 0;      // gathered ones stay while they are fewer; 0: one layer ahead
   double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
   double logit_bytes = 6;          // kept per logit at the peak of the head
   double logit_block_bytes = 0;    // held for it by the allocator; 0: as many

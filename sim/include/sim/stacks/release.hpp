@@ -32,13 +32,9 @@ struct SoftwareRelease {
   bool operator==(const SoftwareRelease&) const = default;
 };
 SoftwareRelease parse_software(std::string_view text);
-
-/// How tokens go to the ranks of their experts, and back.
-enum class ExpertDispatch {
-  AllToAll,  // a copy for each expert, by NCCL
-  DeepEp,    // fused: a copy for each rank that holds one of a token's experts
-  HybridEp,  // the same over racks of NVLink
-};
+/// The same with the stack's name as its profile has it: "megatron-lm@25.09" is
+/// "megatron-core@25.09". What is no other name of a stack stays as it is.
+std::string with_stack_name(std::string_view text);
 
 /// A change of the software itself: it holds for each run of the release, and of the newest.
 struct ReleaseChange {
@@ -64,11 +60,7 @@ struct ReleaseRecipe {
   std::string since;
   std::string source;
   RecipePlace where;
-  std::optional<ExpertDispatch> expert_dispatch;
-  std::optional<bool> overlaps_exchange;
-  std::optional<CudaGraphs> cuda_graphs;
-  std::optional<bool> fused_experts;  // TrainingRun::fused_experts
-  std::optional<bool> fp8_attention;  // TrainingRun::fp8_attention
+  program::StackSettings settings;  // what it chooses
   std::optional<FlashGeneration> flash;
   bool operator==(const ReleaseRecipe&) const = default;
 };

@@ -1,6 +1,6 @@
 // A training job as launch scripts and published tables describe it: model, degrees, batch and the
-// switches that matter to time and memory. Unlike a program::Plan it also names what this project's
-// runtime does not do (other trainers' features), so it can be predicted but not lowered.
+// settings of its stack. Unlike a program::Plan it also names what this project's runtime does not
+// do (other trainers' features), so it can be predicted but not lowered.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,13 @@
 #include "models/module.hpp"
 #include "program/plan/parallel_config.hpp"
 #include "program/plan/pipeline_layout.hpp"
+#include "program/plan/plan.hpp"
+#include "program/plan/stack.hpp"
 #include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
+
+using program::is_on;
 
 /// Compute precision of the layers' matrix products; weights and activations stay 16 bit.
 enum class RunPrecision {
@@ -40,32 +44,6 @@ enum class RunRecompute {
   PerOp,             // everything but matrix products, of which every second is kept
 };
 
-enum class CudaGraphs { None, Partial, Full };
-
-/// What a launch script turns on. Names are those of the published tables.
-struct RunSwitches {
-  bool compile = false;
-  bool eager = false;
-  bool async_tp = false;
-  bool token_drop = false;  // capacity 1, padded: every expert gets the same number of tokens
-  bool no_grouped_gemm = false;
-  bool balanced_routing = false;
-  bool fused_dispatch = false;
-  bool moe_a2a_overlap = false;
-  CudaGraphs cuda_graphs = CudaGraphs::None;
-  bool cp_all_to_all = false;  // neither this nor the next: the stack's, see ContextExchange
-  bool cp_ring = false;
-  bool embedding_and_head_as_layers = false;
-  bool fp32_gradients = false;
-  bool reduce_in_bf16 = false;
-  bool megatron_fsdp = false;
-  int offload_activation_layers = 0;
-  bool offload_optimizer = false;
-  bool offload_parameters = false;
-  double dropout = 0;
-  bool operator==(const RunSwitches&) const = default;
-};
-
 struct TrainingRun {
   models::ModelSpec model;
   program::ParallelConfig parallel;
@@ -78,27 +56,28 @@ struct TrainingRun {
   std::vector<program::LayoutStage> layout;
   int flushes = 1;  // of the pipeline in a step: each time with an equal part of the micro-batches
   RunPrecision precision = RunPrecision::Bf16;
-  AttentionKernel attention = AttentionKernel::Flash;
-  bool attention_stated = false;  // false: unfused where the stack's fused one refuses the heads
+  AttentionKernel attention = AttentionKernel::Flash;  // as settings.attention, where it is stated
   RunRecompute recompute = RunRecompute::None;
   models::ModuleSet recompute_modules;
   bool recompute_stated = true;         // false: what it must, see open_choices.hpp
   std::optional<int> recompute_layers;  // absent: all layers of a stage
   int zero_stage = 0;  // 0 DDP, 1 optimizer, 2 and gradients, 3 and parameters; -1: the profile's
-  bool shard_in_node = false;     // stage 3 in a node, replicated across nodes
+  std::optional<double> bucket_elements;  // of gradients; absent: as the profile has them
+  bool shard_in_node = false;             // stage 3 in a node, replicated across nodes
   bool keeps_gathered = false;    // stage 3: gathered once a step, summed once; set by the profile
   bool defers_gradients = false;  // stage 3: summed once a step; set by the profile
   bool sp_stated = true;          // false: sequence parallelism is the profile's
-  bool states_choices = false;    // what the switches do not turn on is off: no recipe chooses
-  // Experts' products are one kernel each, with the activation and the casts of its own inputs and
-  // gradients in them; what is cast apart is cast for all experts at once. Set by a recipe.
-  bool fused_experts = false;
-  bool deterministic = true;   // Plan::deterministic; costs stacks whose profile says what
-  bool fp8_attention = false;  // its products are in FP8, too; set by a recipe
-  bool overlap_dp = false;
-  bool overlap_tp = false;
-  bool overlap_p2p = false;
-  RunSwitches switches;
+  bool deterministic = true;      // Plan::deterministic; costs stacks whose profile says what
+  // As the run states them, and what is open as recipes and the profile have it: see take_recipes()
+  // and take_habits(). What is open in the end is off.
+  program::StackSettings settings;
+  std::optional<program::ContextMethod> context_parallel;  // absent: as ContextExchange
+  bool count_ends_as_layers = false;                       // Plan::count_ends_as_layers
+  int offload_activation_layers = 0;
+  std::vector<std::string> frozen;  // Plan::frozen
+  double expert_imbalance = 1;      // Plan::expected_expert_imbalance; 1: as routers usually are
+  bool offload_optimizer = false;
+  bool offload_parameters = false;
   std::string cluster;   // key of a preset
   std::string profile;   // key of an execution profile, with a release or not
   bool undated = false;  // it ran at some time in the past, with a release that nobody knows
@@ -122,12 +101,12 @@ struct TrainingRun {
   }
   /// Share of the layers whose saved activations wait in the host's memory.
   double offloaded_activations() const {
-    const double share = static_cast<double>(switches.offload_activation_layers) / model.num_layers;
+    const double share = static_cast<double>(offload_activation_layers) / model.num_layers;
     return share < 1 ? share : 1;
   }
   /// Sharded parameters in the host's memory are updated there, too (PyTorch FSDP, CPUOffload).
   bool updates_on_host() const {
-    return switches.offload_optimizer || (switches.offload_parameters && zero_stage >= 3);
+    return offload_optimizer || (offload_parameters && zero_stage >= 3);
   }
   bool operator==(const TrainingRun&) const = default;
 };

@@ -307,14 +307,20 @@ class StagePricer {
       }
     stage_.sums.elements = static_cast<double>(program_.parameter_elements);
     stage_.parts.resize(program_.layers.size());
+    stage_.frozen_parts.resize(program_.layers.size());
     for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
       const program::Parameter& parameter = program_.parameters[i];
       const auto elements = static_cast<double>(padded_elements(i));
       const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
+      const std::size_t part = program_.layers.size() - 1 - at(ready[i]);
       if (parameter.frozen) {
         stage_.sums.frozen_elements += elements;
-        if (tied) stage_.frozen_tied_elements += elements;
         stage_.sums.elements -= elements;
+        FrozenElements& own = stage_.frozen_parts[part];
+        if (tied)
+          stage_.frozen_tied_elements += elements;
+        else if (users[i] == 1)
+          (parameter.expert ? own.experts : own.dense) += elements;
       } else if (!parameter.trained)
         stage_.sums.untrained_elements += elements;
       else if (parameter.tp_partial)
@@ -322,7 +328,7 @@ class StagePricer {
       else if (tied)
         stage_.tied_elements += elements;
       else
-        stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(
+        stage_.parts[part].push_back(
             {.elements = padded_elements(i), .expert = parameter.expert, .shared = users[i] > 1});
     }
     count_layer();

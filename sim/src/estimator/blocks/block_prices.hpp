@@ -53,6 +53,11 @@ struct GradientPart {
 };
 /// Parameters of one layer instance.
 using BucketParts = std::vector<GradientPart>;
+/// Frozen elements of one layer instance that no other one, here or on another stage, reads.
+struct FrozenElements {
+  double dense = 0;
+  double experts = 0;
+};
 
 /// Tasks of a chunk. The first backward and weight gradient write gradients, others add. A full
 /// backward of a program that splits them is the sum of its halves.
@@ -81,11 +86,12 @@ struct StagePrices {
   CostSums sums;
   SlotBytes slots;
   double load_seconds = 0;
-  double frozen_tied_elements = 0;   // frozen ones that the other end of the pipeline has, too
-  double tied_elements = 0;          // reduced with the other end of the pipeline
-  program::KeptBytes kept_bytes{};   // of one micro-batch
-  std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
-  std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
+  double frozen_tied_elements = 0;  // frozen ones that the other end of the pipeline has, too
+  double tied_elements = 0;         // reduced with the other end of the pipeline
+  program::KeptBytes kept_bytes{};  // of one micro-batch
+  std::vector<BucketParts> parts;   // in the order of the backward pass: head, layers, embedding
+  std::vector<FrozenElements> frozen_parts;  // in the same order
+  std::size_t first_layer_part = 0;          // index in `parts` of a layer, to be repeated
 
   TaskTimes layer_tasks;
   CostSums layer_sums;

@@ -10,6 +10,7 @@
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
 #include "stacks/memory/sharded_memory.hpp"
+#include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -33,23 +34,28 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
                        const StageWork& work, const program::Schedule& schedule,
                        int devices_per_node, int stage) {
   const auto& parallel = run.parallel;
-  const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
+  const ParameterCount all = work.parameters(stage), trained = work.trained(stage);
   const double replicas = parallel.dp * parallel.cp;
   const double dp = run.shard_in_node ? replicas_in_node(run, devices_per_node) : replicas;
   const double edp = parallel.edp();
-  const auto sharded = [&](bool shards) {
-    return shards ? dense / dp + expert / edp : dense + expert;
+  const auto sharded = [&](const ParameterCount& count, bool shards) {
+    return shards ? count.dense / dp + count.expert / edp : count.all();
   };
   RunMemory memory;
   memory.stage = stage;
   const bool full = run.shards_layers();
   double workspace = profile.workspace_mib * kMib;
   if (run.zero_stage >= 1)  // one bucket to sum gradients, one to gather parameters
-    workspace += 2 * std::min(profile.optimizer_bucket, dense + expert) * kHalfBytes;
-  memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
-  memory.gradients = sharded(run.zero_stage >= 2) * profile.gradient_bytes;
+    workspace += 2 * std::min(profile.optimizer_bucket, trained.all()) * kHalfBytes;
+  const ParameterCount frozen{.dense = all.dense - trained.dense,
+                              .expert = all.expert - trained.expert};
+  memory.parameters =
+      sharded(trained, full) * (full ? profile.sharded_parameter_bytes : kHalfBytes) +
+      sharded(frozen, run.zero_stage >= 3 && run.settings.shard_frozen != false) *
+          frozen_bytes(run, profile);
+  memory.gradients = sharded(trained, run.zero_stage >= 2) * profile.gradient_bytes;
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
-  memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
+  memory.optimizer = sharded(trained, run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
   double largest = 0;
   std::vector<double> of_chunk;  // bytes that one micro-batch keeps
@@ -65,11 +71,11 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   memory.activations = activations * (1 - run.offloaded_activations());
   memory.host = activations - memory.activations;
   if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
-  if (run.updates_on_host() && run.switches.offload_parameters)
+  if (run.updates_on_host() && run.offload_parameters)
     memory.host += std::exchange(memory.gradients, 0);
   // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
   // unsharded_accumulated_grad).
-  const double whole = dense + (edp > 1 ? expert : 0);  // single copies are not sharded
+  const double whole = trained.dense + (edp > 1 ? trained.expert : 0);  // one copy is not sharded
   if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (full) {
