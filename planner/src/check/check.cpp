@@ -9,6 +9,7 @@
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/software.hpp"
+#include "sim/stacks/stack_memory.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -17,27 +18,23 @@ namespace {
 constexpr std::array<std::string_view, 5> kRulesOfSizes = {"positive", "world", "tokens", "tasks",
                                                            "elements"};
 
-std::vector<StageNeed> needs_of(const program::Plan& plan, const sim::Cluster& cluster,
-                                const std::string& software) {
+std::vector<StageNeed> needs_of(const program::Plan& plan, const sim::Cluster& cluster) {
   std::vector<StageNeed> needs;
-  if (software == sim::kOwnSoftware) {
+  if (plan.stack.is_own()) {
     for (const sim::StageMemory& stage : sim::memory_of(plan, cluster).stages)
       needs.push_back({stage.need(), stage.stage});
     return needs;
   }
-  const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
-                             sim::data_sheet_of(cluster));
+  const sim::PreparedRun run(sim::run_of(plan, cluster.name), sim::data_sheet_of(cluster));
   for (const sim::RunMemory& stage : run.memory_of_stages())
-    needs.push_back({stage.need(), stage.stage});
+    needs.push_back({stage.need(), stage.stage, sim::shown_memory(stage)});
   return needs;
 }
 
 /// What keeps this version from telling time and memory of a plan that the stack may well start.
-std::string untold(const program::Plan& plan, const std::string& software) {
+std::string untold(const program::Plan& plan) {
   const std::vector<program::Violation> violations =
-      software == sim::kOwnSoftware
-          ? program::check(plan)
-          : sim::software_violations(plan, sim::load_execution_profile(software));
+      plan.stack.is_own() ? program::check(plan) : sim::software_violations(plan);
   return violations.empty() ? std::string() : violations.front().message;
 }
 
@@ -67,7 +64,6 @@ CheckResult check_plan(const CheckRequest& request) {
   require_sizes(request.plan);
   CheckResult result;
   result.judgements = judge(rules, request.plan, request.beside);
-  const std::string software = request.software.empty() ? rules.software : request.software;
   if (!result.valid())
     result.not_predicted = "a rule refuses the plan";
   else if (!request.cluster)
@@ -77,11 +73,14 @@ CheckResult check_plan(const CheckRequest& request) {
         fmt::format("the plan has {} ranks, and its cluster {}", request.plan.parallel.world_size(),
                     request.cluster->num_ranks());
   else
-    result.not_predicted = untold(request.plan, software);
+    result.not_predicted = untold(request.plan);
   if (!result.not_predicted.empty()) return result;
   try {
-    result.stages = needs_of(request.plan, *request.cluster, software);
-    Doctor doctor(request, rules, software);
+    result.stages = needs_of(request.plan, *request.cluster);
+    result.other_releases =
+        sim::other_verdicts(request.plan, *request.cluster,
+                            sim::memory_margin(request.plan.stack, request.memory_reserve));
+    Doctor doctor(request, rules);
     result.step = doctor.estimate(request.plan);
     if (result.fits())
       result.faster = doctor.faster(*result.step);
@@ -92,6 +91,7 @@ CheckResult check_plan(const CheckRequest& request) {
               .stages = {},
               .step = {},
               .not_predicted = error.what(),
+              .other_releases = {},
               .fitting = {},
               .faster = {}};
   }

@@ -17,11 +17,10 @@ void sort_by_time(std::vector<PricedChange>& changes) {
 
 }  // namespace
 
-Doctor::Doctor(const CheckRequest& request, const RuleSet& rules, std::string software)
+Doctor::Doctor(const CheckRequest& request, const RuleSet& rules)
     : request_(request),
       rules_(rules),
-      software_(std::move(software)),
-      estimator_(*request.cluster, software_),
+      estimator_(*request.cluster, request.plan.stack.software),
       changes_(changes_of(request.plan, *request.cluster)) {}
 
 /// Facts that a file told beside its plan are of the plan as it is; the changed one has the stack's
@@ -31,12 +30,12 @@ bool Doctor::starts(const program::Plan& plan) const {
   if (!violations.empty() && !only_our_own(violations)) return false;
   const std::vector<Judgement> judgements = judge(rules_, plan);
   if (std::ranges::any_of(judgements, &Judgement::refuses)) return false;
-  return sim::software_violations(plan, sim::load_execution_profile(software_)).empty();
+  return sim::software_violations(plan).empty();
 }
 
 /// Other stacks train what our runtime does not, and take a ZeRO stage that divides nothing.
 bool Doctor::only_our_own(const std::vector<program::Violation>& violations) const {
-  return software_ != sim::kOwnSoftware &&
+  return !request_.plan.stack.is_own() &&
          std::ranges::all_of(violations, [](const program::Violation& violation) {
            return violation.rule == "not-lowered" || violation.rule == "zero";
          });

@@ -15,7 +15,7 @@ namespace meshplan::planner {
 class Doctor {
  public:
   /// @param request  with a cluster, and of a plan that the software can be asked for
-  Doctor(const CheckRequest& request, const RuleSet& rules, std::string software);
+  Doctor(const CheckRequest& request, const RuleSet& rules);
 
   sim::StepPrediction estimate(const program::Plan& plan) { return estimator_.estimate(plan); }
 
@@ -35,7 +35,6 @@ class Doctor {
 
   const CheckRequest& request_;
   const RuleSet& rules_;
-  std::string software_;
   sim::Estimator estimator_;
   std::vector<Change> changes_;
 };

@@ -14,7 +14,7 @@ namespace {
 std::optional<PricedPlan> price_if_short(const program::Plan& plan, const PricedOn& on) {
   constexpr std::int64_t kMostEvents = 3'000'000;  // half a second of processor time
   try {
-    return price_within(kMostEvents, plan, on.cluster, on.software, on.adjustment.get());
+    return price_within(kMostEvents, plan, on.cluster, on.adjustment.get());
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -25,7 +25,7 @@ std::optional<PricedPlan> price_if_short(const program::Plan& plan, const Priced
 SearchRequest search_for(const program::Plan& plan, const PricedOn& on) {
   SearchRequest request{.model = plan.model,
                         .cluster = on.cluster,
-                        .software = on.software,
+                        .stack = plan.stack,
                         .adjustment = on.adjustment,
                         .workload = plan.workload,
                         .constraints = {},
@@ -44,7 +44,7 @@ ThumbStanding rule_of_thumb_beside(const TimedPlan& first, const PricedOn& on) {
     thumb.standing = standing_of(first, *std::move(priced), on.memory_reserve);
     return thumb;
   }
-  sim::Estimator estimator(on.cluster, on.software, on.adjustment);
+  sim::Estimator estimator(on.cluster, plan.stack.software, on.adjustment);
   thumb.estimated_times =
       estimator.estimate(plan).step_time_s / estimator.estimate(first.plan).step_time_s;
   return thumb;
@@ -59,7 +59,7 @@ Rival rival_beside(const TimedPlan& first, const program::Plan& other, const Pri
 
 Explanation explain(const program::Plan& plan, const PricedOn& on,
                     const std::optional<program::Plan>& rival) {
-  Explanation explanation{.priced = price(plan, on.cluster, on.software, on.adjustment.get())};
+  Explanation explanation{.priced = price(plan, on.cluster, on.adjustment.get())};
   const PricedPlan& priced = explanation.priced;
   explanation.memory_factor = memory_factor(priced, on.memory_reserve);
   explanation.sensitivities = sensitivities(priced, on);

@@ -12,6 +12,7 @@
 #include "core/parse_number.hpp"
 #include "planner/search/space.hpp"
 #include "program/plan/plan_names.hpp"
+#include "sim/stacks/execution_profile.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -274,6 +275,7 @@ class Follow {
     layers();
     tensor();
     zero();
+    context();
     if (plan_.parallel.cp == 1) plan_.max_tokens_per_rank = 0;
     if (plan_.parallel.ep > 1)
       plan_.expected_expert_imbalance =
@@ -324,6 +326,15 @@ class Follow {
     if (!open("sp")) return;
     program::ParallelConfig& p = plan_.parallel;
     p.sp = p.tp > 1 && (p.sp || plan_.model.moe.has_value());
+  }
+
+  /// A way to exchange keys and values that the stack has.
+  void context() {
+    if (plan_.parallel.cp == 1 || !open("context_parallel")) return;
+    const std::vector<program::ContextMethod>& methods =
+        sim::load_execution_profile(plan_.stack.software).can.context_methods;
+    if (!methods.empty() && std::ranges::find(methods, plan_.context_parallel) == methods.end())
+      plan_.context_parallel = methods.front();
   }
 
   void zero() {

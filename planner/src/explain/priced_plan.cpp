@@ -62,9 +62,8 @@ double exposed_sends(const sim::PreparedRun& run, const sim::RunPrediction& pred
 }
 
 PricedPlan price_other(const program::Plan& plan, const sim::Cluster& cluster,
-                       const std::string& software, const sim::Adjustment* adjustment) {
-  const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
-                             sim::data_sheet_of(cluster));
+                       const sim::Adjustment* adjustment) {
+  const sim::PreparedRun run(sim::run_of(plan, cluster.name), sim::data_sheet_of(cluster));
   const sim::RunPrediction prediction = sim::predicted(run, adjustment);
   return {{plan, sim::step_of(prediction, plan, cluster), sim::terms_of(prediction, run.run())},
           sim::parts_of(prediction, exposed_sends(run, prediction), plan, cluster),
@@ -90,44 +89,41 @@ PricedPlan price_played(const sim::PlayedPlan& played, const program::Plan& plan
 }
 
 PricedPlan price(const program::Plan& plan, const sim::Cluster& cluster,
-                 const std::string& software, const sim::Adjustment* adjustment) {
-  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software, adjustment);
+                 const sim::Adjustment* adjustment) {
+  if (!plan.stack.is_own()) return price_other(plan, cluster, adjustment);
   return price_played(sim::play_plan(plan, cluster), plan, cluster);
 }
 
 std::optional<PricedPlan> price_within(std::int64_t most_events, const program::Plan& plan,
-                                       const sim::Cluster& cluster, const std::string& software,
+                                       const sim::Cluster& cluster,
                                        const sim::Adjustment* adjustment) {
-  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software, adjustment);
+  if (!plan.stack.is_own()) return price_other(plan, cluster, adjustment);
   const auto played = sim::play_plan_within(most_events, plan, cluster);
   if (!played) return std::nullopt;
   return price_played(*played, plan, cluster);
 }
 
-std::vector<program::Violation> broken_rules(const program::Plan& plan,
-                                             const std::string& software) {
+std::vector<program::Violation> broken_rules(const program::Plan& plan) {
   std::vector<program::Violation> broken = program::check(plan);
-  if (broken.empty())
-    broken = sim::software_violations(plan, sim::load_execution_profile(software));
+  if (broken.empty()) broken = sim::software_violations(plan);
   return broken;
 }
 
-std::vector<program::Violation> refusals_of_stack(const program::Plan& plan,
-                                                  const std::string& software) {
+std::vector<program::Violation> refusals_of_stack(const program::Plan& plan, const Facts& told) {
   std::vector<program::Violation> refused;
-  const std::optional<std::string> target = target_of(software);
+  const std::optional<std::string> target = target_of(plan.stack.software);
   if (!target || *target == kOwnTarget) return refused;
-  for (const Judgement& judgement : judge(rules_for(*target), plan))
+  for (const Judgement& judgement : judge(rules_for(*target), plan, told))
     if (judgement.refuses())
       refused.push_back({.rule = fmt::format("{} {}, {}", *target, judgement.id, judgement.source),
                          .message = judgement.message});
   return refused;
 }
 
-TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster, const std::string& software,
+TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster,
                 const sim::Adjustment* adjustment) {
   if (ranked.simulated) return {ranked.plan, ranked.simulated->step, ranked.simulated->terms};
-  return price(ranked.plan, cluster, software, adjustment);
+  return price(ranked.plan, cluster, adjustment);
 }
 
 double told_apart_s(const TimedPlan& a, const TimedPlan& b) {

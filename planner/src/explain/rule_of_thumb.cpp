@@ -56,7 +56,7 @@ double saved_bytes_of_token(const models::ModelSpec& model) {
 class Thumb {
  public:
   explicit Thumb(const SearchRequest& request)
-      : request_(request), software_(sim::load_execution_profile(request.software)) {}
+      : request_(request), software_(sim::load_execution_profile(request.stack.software)) {}
 
   RuleOfThumb run() {
     const int ranks = request_.cluster.num_ranks();
@@ -100,7 +100,7 @@ class Thumb {
   }
 
   bool obeys_rules(const Plan& plan) {
-    const std::vector<program::Violation> broken = broken_rules(plan, request_.software);
+    const std::vector<program::Violation> broken = broken_rules(plan);
     if (!broken.empty()) broken_ = broken.front().message;
     return broken.empty();
   }

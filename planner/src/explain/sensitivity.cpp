@@ -22,7 +22,7 @@ class ScaledTimes {
  private:
   double estimate(const program::Plan& plan, double factor) const {
     sim::Estimator estimator(factor == 1 ? on_.cluster : sim::scaled(on_.cluster, figure_, factor),
-                             on_.software);
+                             plan.stack.software);
     return estimator.estimate(plan).step_time_s;
   }
 

@@ -54,10 +54,9 @@ const StageMemoryParts& fullest_stage(const PricedPlan& priced) {
 Standing standing_of(const TimedPlan& first, const program::Plan& other, const PricedOn& on) {
   Standing standing;
   if (same_work(first.plan, other)) return standing;
-  standing.broken = broken_rules(other, on.software);
+  standing.broken = broken_rules(other);
   if (standing.broken.empty())
-    return standing_of(first, price(other, on.cluster, on.software, on.adjustment.get()),
-                       on.memory_reserve);
+    return standing_of(first, price(other, on.cluster, on.adjustment.get()), on.memory_reserve);
   standing.answer = Answer::BreaksRule;
   return standing;
 }

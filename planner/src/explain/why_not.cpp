@@ -9,10 +9,9 @@ namespace {
 
 /// What the stack refuses of the changed plan, and not of the one that was given.
 std::vector<program::Violation> new_refusals(const program::Plan& given,
-                                             const program::Plan& changed,
-                                             const std::string& software) {
-  std::vector<program::Violation> refused = refusals_of_stack(changed, software);
-  const std::vector<program::Violation> before = refusals_of_stack(given, software);
+                                             const program::Plan& changed) {
+  std::vector<program::Violation> refused = refusals_of_stack(changed);
+  const std::vector<program::Violation> before = refusals_of_stack(given);
   std::erase_if(refused, [&](const program::Violation& violation) {
     return std::ranges::find(before, violation.rule, &program::Violation::rule) != before.end();
   });
@@ -25,8 +24,8 @@ WhyNot why_not(const TimedPlan& plan, std::string_view changes, const PricedOn& 
   WhyNot answer{.changed = change_choices(plan.plan, changes), .standing = {}};
   const ChangedChoices& changed = answer.changed;
   std::vector<program::Violation> broken =
-      changed.broken ? std::vector{*changed.broken} : broken_rules(changed.plan, on.software);
-  if (broken.empty()) broken = new_refusals(plan.plan, changed.plan, on.software);
+      changed.broken ? std::vector{*changed.broken} : broken_rules(changed.plan);
+  if (broken.empty()) broken = new_refusals(plan.plan, changed.plan);
   if (broken.empty()) {
     answer.standing = standing_of(plan, changed.plan, on);
   } else {

@@ -11,7 +11,12 @@
 #include "formats/nanotron/nanotron.hpp"
 #include "formats/readme.hpp"
 #include "formats/torchtitan/torchtitan.hpp"
+#include "formats/trainer/trainer.hpp"
+#include "planner/explain/priced_plan.hpp"
+#include "planner/search/reasons.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "sim/stacks/release.hpp"
+#include "sim/stacks/stack_memory.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -31,7 +36,9 @@ const std::vector<Format>& formats() {
       {.name = "megatron-bridge",
        .software = "megatron-core",
        .what = "Megatron-Bridge: a recipe in Python",
-       .write = write_megatron_bridge},
+       .write = write_megatron_bridge,
+       .read = read_megatron_bridge,
+       .recognizes = recognizes_megatron_bridge},
       {.name = "torchtitan",
        .software = "torchtitan",
        .what = "torchtitan: configuration in Python, schedule, launch script",
@@ -39,7 +46,7 @@ const std::vector<Format>& formats() {
        .read = read_torchtitan,
        .recognizes = recognizes_torchtitan},
       {.name = "deepspeed",
-       .software = "megatron-deepspeed-2022",
+       .software = "deepspeed",
        .what = "DeepSpeed: ds_config.json, launch script",
        .write = write_deepspeed,
        .read = read_deepspeed,
@@ -63,11 +70,27 @@ const std::vector<Format>& formats() {
        .read = read_accelerate,
        .recognizes = recognizes_accelerate_megatron},
       {.name = "accelerate-deepspeed",
-       .software = "megatron-deepspeed-2022",
+       .software = "deepspeed",
        .what = "accelerate with DeepSpeed: YAML, ds_config.json, launch script",
        .write = write_accelerate_deepspeed,
        .read = read_accelerate,
        .recognizes = recognizes_accelerate_deepspeed},
+      {.name = "llama-factory",
+       .software = "torchtitan-eager",
+       .what = "LLaMA-Factory: YAML of a training, over DeepSpeed, FSDP or DDP",
+       .read = read_llama_factory,
+       .recognizes = recognizes_llama_factory},
+      {.name = "axolotl",
+       .software = "torchtitan-eager",
+       .what = "axolotl: YAML of a training, over DeepSpeed, FSDP or DDP",
+       .read = read_axolotl,
+       .recognizes = recognizes_axolotl},
+      {.name = "trainer-script",
+       .software = "torchtitan-eager",
+       .what =
+           "Hugging Face's Trainer: launch script of LLaMA-Factory, axolotl, TRL, DeepSpeed-Chat",
+       .read = read_trainer_script,
+       .recognizes = recognizes_trainer_script},
       {.name = "slurm",
        .what = "Slurm: a job around another target's launch script",
        .write = write_slurm},
@@ -84,11 +107,52 @@ const Format& format_of(std::string_view name) {
     if (format.name == name) return format;
     names.emplace_back(format.name);
   }
+  const std::string software = sim::with_stack_name(name);
+  for (const Format& format : formats())
+    if (format.software == software) return format;
   throw ConfigError(
       fmt::format("unknown format '{}'; nearest: {}", name, nearest_choice(name, names)));
 }
 
-std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequest& request) {
+namespace {
+
+/// The plan that the written files ask for; nothing if they leave a part of it to who starts them.
+std::optional<ImportedPlan> read_back(const Format& format, const ExportRequest& request,
+                                      const std::vector<ExportedFile>& files) {
+  if (format.read == nullptr) return std::nullopt;
+  ImportRequest back{.files = {},
+                     .main = {},
+                     .model = request.plan.model,
+                     .ranks = request.plan.parallel.world_size(),
+                     .environment = {}};
+  for (const ExportedFile& file : files) {
+    back.files[file.name] = file.text;
+    if (back.main.empty() && format.recognizes(file.name, file.text)) back.main = file.name;
+  }
+  if (back.main.empty()) return std::nullopt;
+  try {
+    return format.read(back);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::string prediction_of_files(const Format& format, const ExportRequest& request,
+                                const std::vector<ExportedFile>& files) {
+  if (!request.cluster) return "";
+  const std::optional<ImportedPlan> back = read_back(format, request, files);
+  if (!back || !broken_rules(back->plan).empty()) return "";
+  const program::Stack& stack = back->plan.stack;
+  const sim::StepPrediction step = price(back->plan, *request.cluster).step;
+  return fmt::format("As {} runs these files a step takes {}; the fullest GPU needs {} of {}: {}.",
+                     stack.software, format_seconds(step.step_time_s),
+                     format_bytes(step.peak_memory_bytes), format_bytes(step.capacity_bytes),
+                     sim::name_of(sim::verdict_of(step.need(), sim::memory_margin(stack, 0))));
+}
+
+}  // namespace
+
+ExportedFolder exported_folder(const Format& format, const ExportRequest& request) {
   if (format.write == nullptr) {
     std::vector<std::string> written;
     for (const Format& each : formats())
@@ -101,12 +165,31 @@ std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequ
   for (const ExportedFile& file : files)
     if (file.name == kReadme) starting = file.text;
   std::erase_if(files, [](const ExportedFile& file) { return file.name == kReadme; });
-  files.push_back({.name = kReadme, .text = readme_of(format, request, starting)});
+  std::string predicted = prediction_of_files(format, request, files);
+  files.push_back({.name = kReadme, .text = readme_of(format, request, starting, predicted)});
   files.push_back({.name = "plan.json", .text = program::to_json(request.plan)});
   if (request.certificate)
-    files.push_back(
-        {.name = "certificate.json", .text = program::to_json(*request.certificate)});
-  return files;
+    files.push_back({.name = "certificate.json", .text = program::to_json(*request.certificate)});
+  return {.files = std::move(files), .predicted = std::move(predicted)};
+}
+
+Facts facts_of_export(const Format& format, const ExportRequest& request) {
+  if (format.write == nullptr) return {};
+  std::vector<ExportedFile> files;
+  try {
+    files = format.write(request);
+  } catch (const ConfigError&) {
+    return {};
+  }
+  std::optional<ImportedPlan> back = read_back(format, request, files);
+  if (!back) return {};
+  Facts told = std::move(back->facts);
+  const Facts before = facts_of(request.plan);
+  for (const auto& [name, value] : facts_of(back->plan)) {
+    const auto known = before.find(name);
+    if (known == before.end() || known->second != value) told.emplace(name, value);
+  }
+  return told;
 }
 
 const Format* recognized_format(std::string_view name, std::string_view text) {

@@ -38,11 +38,9 @@ std::string prediction_text(const program::Plan& plan) {
   const program::Prediction& p = *plan.prediction;
   const double tokens =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);
-  std::string text =
-      fmt::format("A step takes {}, {:.0f} tokens/s; MFU {:.1f} %; the fullest GPU holds {}.\n",
-                  format_seconds(p.step_time_s), p.step_time_s > 0 ? tokens / p.step_time_s : 0,
-                  100 * p.mfu, format_bytes(p.peak_memory_bytes));
-  return text;
+  return fmt::format("A step takes {}, {:.0f} tokens/s; MFU {:.1f} %; the fullest GPU holds {}.\n",
+                     format_seconds(p.step_time_s), p.step_time_s > 0 ? tokens / p.step_time_s : 0,
+                     100 * p.mfu, format_bytes(p.peak_memory_bytes));
 }
 
 /// What was compared, and how far the furthest figure is into its tolerance.
@@ -78,8 +76,8 @@ std::string title_of(const ExportRequest& request) {
                      request.device.empty() ? "GPUs" : request.device);
 }
 
-std::string readme_of(const Format& format, const ExportRequest& request,
-                      std::string_view starting) {
+std::string readme_of(const Format& format, const ExportRequest& request, std::string_view starting,
+                      const std::string& predicted) {
   const program::Plan& plan = request.plan;
   std::string text = fmt::format("# {}\n\nWritten by `meshplan export` for {}.\n\n",
                                  markdown_text(title_of(request)), format.what);
@@ -87,6 +85,9 @@ std::string readme_of(const Format& format, const ExportRequest& request,
   for (const PlanRow& row : rows_of(plan))
     text += fmt::format("| {} | {} |\n", row.what, markdown_text(row.value));
   text += "\n## Prediction\n\n" + prediction_text(plan);
+  if (!predicted.empty() && plan.prediction && plan.stack.is_own())
+    text += "That is of meshplan's own runtime, for which the plan was made.\n";
+  if (!predicted.empty()) text += "\n" + markdown_text(predicted) + "\n";
   if (!request.reasons.empty()) {
     text += "\n## Why this plan\n\n";
     for (const std::string& reason : request.reasons)

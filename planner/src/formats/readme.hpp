@@ -13,8 +13,9 @@ namespace meshplan::planner {
 std::string title_of(const ExportRequest& request);
 
 /// Why this plan, what was predicted, and what of it the target leaves to others.
-/// @param starting  the format's own part about starting it
-std::string readme_of(const Format& format, const ExportRequest& request,
-                      std::string_view starting);
+/// @param starting   the format's own part about starting it
+/// @param predicted  ExportedFolder::predicted
+std::string readme_of(const Format& format, const ExportRequest& request, std::string_view starting,
+                      const std::string& predicted);
 
 }  // namespace meshplan::planner

@@ -219,7 +219,8 @@ class Tokenizer {
     const std::size_t begin = place_;
     while (place_ < text_.size() && is_name_part(text_[place_])) ++place_;
     const std::string name(text_.substr(begin, place_ - begin));
-    const bool prefix = name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == std::string_view::npos;
+    const bool prefix =
+        name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == std::string_view::npos;
     if (prefix && place_ < text_.size() && (text_[place_] == '\'' || text_[place_] == '"'))
       string(name);
     else

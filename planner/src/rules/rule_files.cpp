@@ -189,7 +189,10 @@ std::optional<std::string> target_of(std::string_view software) {
 }
 
 const RuleSet& rules_for(std::string_view target) {
-  const auto found = all_rule_sets().find(target);
+  auto found = all_rule_sets().find(target);
+  if (found == all_rule_sets().end())
+    found = std::ranges::find(all_rule_sets(), sim::with_stack_name(target),
+                              [](const auto& rules) { return rules.second.software; });
   if (found == all_rule_sets().end())
     throw ConfigError(unknown_name_message("target", target, rule_targets()));
   return found->second;

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
+#include "core/units.hpp"
 #include "program/trace/step_report.hpp"
 #include "runs/log_line.hpp"
 
@@ -148,7 +149,38 @@ std::optional<LoggedStep> read_own(const LogLine& line, const Plan& /*plan*/) {
   return LoggedStep{.step = report.step, .seconds = report.seconds};
 }
 
+/// The number after `label`, which ends where it does: "71.25" of "71.25GiB(89.5%)".
+double number_after(std::string_view text, std::string_view label) {
+  const auto value = value_after(text, label, " \t|,/GM(");
+  return value ? parse_number(*value, 0, limits::kBytes).value_or(0) : 0;
+}
+
 }  // namespace
+
+/// Megatron-LM training/utils.py, report_memory: "memory (MB) | ... | max allocated: 5678.9 | ... |
+/// max reserved: 7000.0", of 2^20 bytes. torchtitan: "memory: 71.25GiB(89.5%)", max_reserved.
+/// nanotron trainer.py: "Peak allocated: 4567.89MiB Peak reserved: 5000.00MiB" (with or without the
+/// colons). DeepSpeed runtime/utils.py, see_memory_usage: "MA 12.3 GB Max_MA 22.4 GB CA 25.0 GB
+/// Max_CA 25 GB", of 2^30 bytes.
+LoggedMemory memory_of(const LogLine& line) {
+  const std::string_view text = line.text;
+  const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
+  if (has("memory (MB)"))
+    return {.allocated = number_after(text, "max allocated:") * kMib,
+            .reserved = number_after(text, "max reserved:") * kMib};
+  if (has("Max_MA"))
+    return {.allocated = number_after(text, "Max_MA") * kGib,
+            .reserved = number_after(text, "Max_CA") * kGib};
+  if (has("Peak allocated") && has("Peak reserved")) {
+    const auto peak = [&](const std::string& what) {
+      const double plain = number_after(text, what + ":");
+      return (plain > 0 ? plain : number_after(text, what)) * kMib;
+    };
+    return {.allocated = peak("Peak allocated"), .reserved = peak("Peak reserved")};
+  }
+  if (has("GiB(") && has("loss:")) return {.reserved = number_after(text, "memory:") * kGib};
+  return {};
+}
 
 const std::vector<LogFormat>& log_formats() {
   static const std::vector<LogFormat> kFormats = {

@@ -22,6 +22,15 @@ struct LoggedStep {
   double seconds = 0;
 };
 
+/// Peaks of PyTorch's allocator that a line states, in bytes; 0: it states none.
+struct LoggedMemory {
+  double allocated = 0;
+  double reserved = 0;
+};
+/// Of lines as Megatron-LM, torchtitan, nanotron and DeepSpeed print them; what cannot be read
+/// states nothing.
+LoggedMemory memory_of(const LogLine& line);
+
 /// How a stack writes steps.
 struct LogFormat {
   std::string_view name;

@@ -53,7 +53,7 @@ void add_line(Reading& reading, const LogLine& line, std::size_t number,
 /// The first format of the list that reads a step, or fails to, is the log's. So later ones are
 /// dropped as soon as one does, and all are read in one pass.
 std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
-                              const program::Plan& plan, std::size_t& lines) {
+                              const program::Plan& plan, std::size_t& lines, LoggedMemory& memory) {
   std::vector<Reading> readings;
   for (const LogFormat& format : log_formats())
     readings.push_back({.format = &format,
@@ -63,6 +63,9 @@ std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
     lines = number;
     if (raw.empty()) return;
     const LogLine line{.text = plain(raw), .place = fmt::format("{}:{}", file, number)};
+    const LoggedMemory stated = memory_of(line);
+    memory.allocated = std::max(memory.allocated, stated.allocated);
+    memory.reserved = std::max(memory.reserved, stated.reserved);
     for (std::size_t i = 0; i < readings.size(); ++i) {
       if (readings[i].error) break;
       try {
@@ -83,10 +86,13 @@ std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
 LoggedRun parse_training_log(const TextBlocks& text, const std::string& file,
                              const program::Plan& plan) {
   std::size_t lines = 0;
-  for (Reading& reading : read_all(text, file, plan, lines)) {
+  LoggedMemory memory;
+  for (Reading& reading : read_all(text, file, plan, lines, memory)) {
     if (reading.error) std::rethrow_exception(reading.error);
     if (reading.run.step_lines == 0) continue;
     reading.run.other_lines = static_cast<int>(lines) - reading.run.step_lines;
+    reading.run.allocated_bytes = memory.allocated;
+    reading.run.reserved_bytes = memory.reserved;
     for (const auto& [number, seconds] : reading.steps) reading.run.step_times_s.push_back(seconds);
     return std::move(reading.run);
   }

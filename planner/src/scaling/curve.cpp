@@ -53,8 +53,8 @@ std::string level_of(const program::Plan& plan, const sim::Cluster& cluster,
 }
 
 void fill(ScalingPoint& point, const program::Plan& plan, const sim::Cluster& cluster,
-          std::optional<ScaledAxis> axis, const std::string& software) {
-  point.figures = figures_of(plan, cluster, software);
+          std::optional<ScaledAxis> axis) {
+  point.figures = figures_of(plan, cluster);
   point.level = level_of(plan, cluster, axis);
   point.shares_cores = cluster.oversubscribed();
 }
@@ -81,7 +81,7 @@ std::int64_t batch_step(const program::Plan& plan) {
 /// The fewest sequences, in steps of an eighth, that keep the pace; at most 64 times as many as the
 /// base has.
 std::optional<IsoBatch> iso_batch(const program::Plan& base, const sim::Cluster& cluster,
-                                  const std::string& software, double pace_to_keep) {
+                                  double pace_to_keep) {
   constexpr std::int64_t kMostTimes = 64;
   constexpr int kHalvings = 3;
   const std::int64_t step = batch_step(base);
@@ -90,8 +90,8 @@ std::optional<IsoBatch> iso_batch(const program::Plan& base, const sim::Cluster&
   const auto keeps = [&](std::int64_t steps) {
     program::Plan plan = base;
     plan.workload.global_batch_size = steps * step;
-    if (!broken_rules(plan, software).empty()) return false;
-    const double part = pace(figures_of(plan, cluster, software)) / pace_to_keep;
+    if (!broken_rules(plan).empty()) return false;
+    const double part = pace(figures_of(plan, cluster)) / pace_to_keep;
     last = {.global_batch_size = steps * step, .efficiency = part, .reached = part >= 1};
     return last.reached;
   };
@@ -114,8 +114,8 @@ std::optional<IsoBatch> iso_batch(const program::Plan& base, const sim::Cluster&
   return best;
 }
 
-void find_iso_batches(ScalingCurve& curve, const sim::Cluster& cluster, const std::string& software,
-                      std::int64_t base_batch, const ParallelFor& parallel_for) {
+void find_iso_batches(ScalingCurve& curve, const sim::Cluster& cluster, std::int64_t base_batch,
+                      const ParallelFor& parallel_for) {
   if (!curve.first) return;
   const double kept = curve.request.least_efficiency * pace(*curve.points[*curve.first].figures);
   parallel_for.run(curve.points.size(), [&](std::size_t i, int) {
@@ -124,7 +124,7 @@ void find_iso_batches(ScalingCurve& curve, const sim::Cluster& cluster, const st
     program::Plan plan = point.figures->plan;
     if (curve.axis != ScaledAxis::Cp) plan.workload.global_batch_size = base_batch;
     try {
-      point.iso = iso_batch(plan, sim::with_ranks(cluster, point.devices), software, kept);
+      point.iso = iso_batch(plan, sim::with_ranks(cluster, point.devices), kept);
     } catch (const ConfigError&) {
       // A step with so many micro-batches is too long to be played.
     }
@@ -147,7 +147,7 @@ ScalingPoint point_of_search(const SearchRequest& search, ScalingMode mode, int 
     return point;
   }
   fill_or_say_why(point, "size", [&] {
-    fill(point, found.plan->plan, sim::with_ranks(search.cluster, devices), {}, search.software);
+    fill(point, found.plan->plan, sim::with_ranks(search.cluster, devices), {});
   });
   return point;
 }
@@ -155,8 +155,8 @@ ScalingPoint point_of_search(const SearchRequest& search, ScalingMode mode, int 
 }  // namespace
 
 ScalingCurve scale_plan(const program::Plan& base, ScaledAxis axis, const sim::Cluster& cluster,
-                        const std::string& software, const ScalingRequest& request,
-                        const ParallelFor& parallel_for, const ScalingProgress& progress) {
+                        const ScalingRequest& request, const ParallelFor& parallel_for,
+                        const ScalingProgress& progress) {
   require_sizes(request.devices);
   if (axis == ScaledAxis::Pp && base.schedule == program::ScheduleKind::Custom)
     throw ConfigError(
@@ -169,18 +169,18 @@ ScalingCurve scale_plan(const program::Plan& base, ScaledAxis axis, const sim::C
     ScalingPoint& point = curve.points[i];
     point.devices = request.devices[i];
     if (progress) progress(point.devices);
-    ScaledPlan scaled = scaled_plan(base, axis, request.mode, point.devices, software);
+    ScaledPlan scaled = scaled_plan(base, axis, request.mode, point.devices);
     point.degree = scaled.degree;
     point.rule = std::move(scaled.rule);
     point.message = std::move(scaled.message);
     if (!point.message.empty()) return;
     fill_or_say_why(point, "size", [&] {
-      fill(point, scaled.plan, sim::with_ranks(cluster, point.devices), axis, software);
+      fill(point, scaled.plan, sim::with_ranks(cluster, point.devices), axis);
     });
   });
   summarize(curve);
   if (request.iso_efficiency)
-    find_iso_batches(curve, cluster, software, base.workload.global_batch_size, parallel_for);
+    find_iso_batches(curve, cluster, base.workload.global_batch_size, parallel_for);
   return curve;
 }
 
@@ -195,8 +195,7 @@ ScalingCurve scale_search(const SearchRequest& search, const ScalingRequest& req
   }
   summarize(curve);
   if (request.iso_efficiency)
-    find_iso_batches(curve, search.cluster, search.software, search.workload.global_batch_size,
-                     parallel_for);
+    find_iso_batches(curve, search.cluster, search.workload.global_batch_size, parallel_for);
   return curve;
 }
 

@@ -2,7 +2,6 @@
 
 #include "explain/price_played.hpp"
 #include "planner/search/space.hpp"
-#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 
@@ -11,7 +10,8 @@ double PlanFigures::tokens_per_s() const {
          step.step_time_s;
 }
 
-double PlanFigures::bytes_sent() const {
+std::optional<double> PlanFigures::bytes_sent() const {
+  if (!plan.stack.is_own()) return std::nullopt;
   double sum = 0;
   for (const sim::LinkTraffic& row : traffic) sum += row.sent_bytes;
   return sum;
@@ -44,10 +44,9 @@ bool is_communication(sim::StepPart part) {
   }
 }
 
-PlanFigures figures_of(const program::Plan& plan, const sim::Cluster& cluster,
-                       const std::string& software) {
+PlanFigures figures_of(const program::Plan& plan, const sim::Cluster& cluster) {
   const std::string description = describe(candidate_of(plan));
-  if (software != sim::kOwnSoftware) return {price(plan, cluster, software), description, {}};
+  if (!plan.stack.is_own()) return {price(plan, cluster), description, {}};
   const sim::PlayedPlan played = sim::play_plan(plan, cluster);
   return {price_played(played, plan, cluster), description, sim::link_traffic(played, cluster)};
 }

@@ -80,8 +80,7 @@ std::string_view scaled_work(std::optional<ScaledAxis> axis) {
   return axis == ScaledAxis::Cp ? "sequence length" : "global batch";
 }
 
-ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode mode, int devices,
-                       const std::string& software) {
+ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode mode, int devices) {
   const int ranks = base.parallel.world_size(), old = degree_of(base.parallel, axis);
   ScaledPlan scaled{.degree = {}, .plan = base, .rule = {}, .message = {}};
   const auto degree = times(old, devices, ranks);
@@ -109,7 +108,7 @@ ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode m
     }
     work = *scaled_to;
   }
-  const std::vector<program::Violation> broken = broken_rules(scaled.plan, software);
+  const std::vector<program::Violation> broken = broken_rules(scaled.plan);
   if (broken.empty()) return scaled;
   scaled.rule = broken.front().rule;
   scaled.message = broken.front().message;

@@ -47,7 +47,7 @@ StrategyRow row_of(const Strategy& strategy, const SearchRequest& request,
   // Here sequences are cut that a search would leave whole, too.
   if (strategy.pins.at_least.cp) with.space.fewest_context_tokens = 1;
   const auto figures = [&](const RankedPlan& ranked) {
-    return figures_of(ranked.plan, with.cluster, with.software);
+    return figures_of(ranked.plan, with.cluster);
   };
   try {
     const SearchOutcome outcome = search(with, cost_model(with), parallel_for);

@@ -104,9 +104,7 @@ Evaluation check(const SearchContext& context, const Candidate& candidate,
                  const program::Plan& plan) {
   Evaluation evaluation{.candidate = candidate, .reserve = context.request.memory_reserve};
   std::vector<program::Violation> violations = program::check(plan);
-  if (violations.empty())
-    violations =
-        sim::software_violations(plan, sim::load_execution_profile(context.request.software));
+  if (violations.empty()) violations = sim::software_violations(plan);
   if (!violations.empty()) evaluation.broken = std::move(violations.front());
   return evaluation;
 }

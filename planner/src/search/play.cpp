@@ -10,6 +10,9 @@
 #include "core/error.hpp"
 #include "search/evaluation.hpp"
 #include "search/techniques.hpp"
+#include "sim/anchors/adjustment.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -203,8 +206,18 @@ class Ranker {
     return {techniques(evaluations_[i].candidate), step(i).peak_memory_bytes};
   }
 
-  /// First comes the simplest of the plans that no other beats, then what ties with it, simplest
-  /// first, then the others by time.
+  /// Is it one of the runs that the search's predictions are adjusted by?
+  bool was_measured(std::size_t i) const {
+    const SearchRequest& request = context_.request;
+    if (!request.adjustment) return false;
+    const sim::PreparedRun run(
+        sim::run_of(make_plan(request, evaluations_[i].candidate), request.cluster.name),
+        sim::data_sheet_of(request.cluster));
+    return request.adjustment->has_measured(run.run());
+  }
+
+  /// First comes the simplest of the plans that no other beats, or one of them that was measured,
+  /// then what ties with it, simplest first, then the others by time.
   Ranking ordered(std::vector<std::size_t> contest) const {
     std::ranges::sort(contest, {}, [&](std::size_t i) {
       return std::tuple(step(i).step_time_s, step(i).peak_memory_bytes, i);
@@ -213,8 +226,8 @@ class Ranker {
     std::ranges::copy_if(contest, std::back_inserter(unbeaten), [&](std::size_t i) {
       return std::ranges::none_of(contest, [&](std::size_t other) { return beats(other, i); });
     });
-    const std::size_t first =
-        *std::ranges::min_element(unbeaten, {}, [&](std::size_t i) { return complexity(i); });
+    const std::size_t first = *std::ranges::min_element(
+        unbeaten, {}, [&](std::size_t i) { return std::pair(!was_measured(i), complexity(i)); });
     const auto others = std::ranges::stable_partition(contest, [&](std::size_t i) {
       return i == first || ties(evaluations_[first], evaluations_[i]);
     });

@@ -95,7 +95,7 @@ std::vector<Evaluation> offload_activations(const SearchContext& context, Candid
 /// Is activations' place searched?
 bool may_offload_activations(const SearchRequest& request) {
   return request.space.offload_activations && !request.constraints.offload_activations &&
-         !recompute_is_pinned(request.constraints) && request.software == sim::kOwnSoftware &&
+         !recompute_is_pinned(request.constraints) && request.stack.is_own() &&
          request.cluster.device.kind == sim::DeviceKind::Gpu;
 }
 
@@ -105,7 +105,7 @@ std::vector<Evaluation> recompute_modules(const SearchContext& context, Candidat
                                           const std::vector<program::Recompute>& choices,
                                           int worker) {
   std::vector<Evaluation> priced;
-  const bool thins = context.request.software == sim::kOwnSoftware;
+  const bool thins = context.request.stack.is_own();
   for (const program::Recompute& recompute : choices) {
     seed.recompute = recompute;  // another stack may not have it
     const int all = recompute.num_layers.value_or(most_layers_of_a_stage(context, seed));

@@ -138,6 +138,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.model = request.model;
   plan.cluster_name = request.cluster.name;
   plan.workload = request.workload;
+  plan.stack = request.stack;
   plan.parallel = candidate.parallel;
   plan.rank_order = candidate.rank_order;
   plan.schedule = candidate.schedule;

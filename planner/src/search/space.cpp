@@ -11,6 +11,7 @@
 #include "search/degree_bounds.hpp"
 #include "search/module_choices.hpp"
 #include "search/variants.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -321,13 +322,15 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
 
 Space space_of(const SearchRequest& request) {
   Space space = request.space;
-  const sim::SoftwareFeatures& can = sim::load_execution_profile(request.software).can;
+  const sim::SoftwareFeatures& can = sim::load_execution_profile(request.stack.software).can;
   const auto lacks = [](const auto& all) {
     return [&all](auto choice) { return std::ranges::count(all, choice) == 0; };
   };
   std::erase_if(space.zero_stages, lacks(can.zero_stages));
   std::erase_if(space.schedules, lacks(can.schedules));
   space.zero_in_pipelines = space.zero_in_pipelines && can.shards_in_pipelines;
+  if (!sim::recomputes_selectively(request.stack, request.model))  // the same as none
+    std::erase(space.recompute, Recompute{.kind = RecomputeKind::Selective});
   return space;
 }
 

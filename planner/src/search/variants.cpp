@@ -140,7 +140,7 @@ std::size_t Variants::count() const {
 
 bool chooses_recomputed_layers(const SearchRequest& request) {
   return !recompute_is_pinned(request.constraints) &&
-         sim::load_execution_profile(request.software).can.recomputes_some_layers;
+         sim::load_execution_profile(request.stack.software).can.recomputes_some_layers;
 }
 
 Variants variants_of(const SearchRequest& request, const Candidate& candidate) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "shell/value.hpp"
+
 namespace meshplan::planner::shell {
 
 /// What a name stands for. @throws UnknownOperand where nobody can know
@@ -13,7 +15,7 @@ using NameValue = std::function<std::int64_t(const std::string& name)>;
 
 /// An operand is not known; says which.
 struct UnknownOperand {
-  std::string why;
+  Unknown unknown;
 };
 
 /// + - * / % ** comparisons && || ! and ?:, as shells compute them.

@@ -95,6 +95,8 @@ class TestReader {
 
   Status compare(const Value& left, const std::string& operation, const std::string& word) {
     const Value right = expander_.text(word);
+    const bool is_text = operation == "=" || operation == "==" || operation == "!=";
+    if (is_text && !left.known() && right.known()) expander_.note_choice(left, right.text);
     if (!left.known() || !right.known()) return Status::Unknown;
     const bool quoted = word.starts_with('"') || word.starts_with('\'');
     const bool equal = quoted ? left.text == right.text : matches_pattern(left.text, right.text);

@@ -7,6 +7,7 @@
 #include "core/parse_number.hpp"
 #include "core/printable.hpp"
 #include "shell/arithmetic.hpp"
+#include "shell/outputs.hpp"
 #include "shell/tokens.hpp"
 
 namespace meshplan::planner::shell {
@@ -14,8 +15,14 @@ namespace {
 
 constexpr std::string_view kSplits = " \t\n";
 
-Value unknown_value(std::string_view written, std::string_view why) {
-  return {std::string(written), {printable_line(why)}};
+Value unknown_value(std::string_view written, std::string_view why,
+                    std::set<std::string> needs = {}) {
+  return {std::string(written),
+          {{std::string(written), printable_line(why), std::move(needs), {}}}};
+}
+
+bool is_number(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 /// "$1", "$@", "$?": one character behind the dollar.
@@ -36,18 +43,28 @@ std::size_t end_of_field(const std::string& text, std::size_t begin, bool& has_u
   return at;
 }
 
+/// All that a text needs, as one.
+Unknown all_of(const Value& value) {
+  Unknown all = value.unknown.front();
+  for (const Unknown& each : value.unknown) add_needs(all.needs, each.needs);
+  return all;
+}
+
 }  // namespace
 
 /// Collects fields: `split` begins a new one where a shell would.
 struct Expander::Sink {
   Budget& budget;
+  std::set<std::string>* needs_met = nullptr;
   std::vector<Value> fields = {};
   Value current = {};
   bool splits = true;
   bool has_current = false;  // "" is a field, too
 
   void add(const Value& value) {
-    budget.take_text(value.text.size());
+    budget.take_text(value.text.size() + value.unknown.size() * sizeof(Unknown));
+    if (needs_met != nullptr)
+      for (const Unknown& each : value.unknown) add_needs(*needs_met, each.needs);
     current += value;
     has_current = true;
   }
@@ -66,9 +83,8 @@ struct Expander::Sink {
       if (begin == std::string::npos) return;
       bool has_unknown = false;
       at = end_of_field(value.text, begin, has_unknown);
-      const std::string field = value.text.substr(begin, at - begin);
-      const bool known = value.known() || !has_unknown;
-      add(Value{field, known ? std::vector<std::string>{} : value.unknown});
+      std::string field = value.text.substr(begin, at - begin);
+      add(has_unknown ? part_of(value, std::move(field)) : Value{std::move(field), {}});
     }
   }
   void add(const Value& value, bool quoted) { quoted ? add(value) : add_unquoted(value); }
@@ -81,34 +97,68 @@ struct Expander::Sink {
 };
 
 std::vector<Value> Expander::fields(std::string_view word) {
-  Sink sink{budget_};
+  Sink sink{budget_, &needs_met_};
   expand(word, sink, false);
   sink.split();
   return std::move(sink.fields);
 }
 
 Value Expander::text(std::string_view word) {
-  Sink sink{budget_};
+  Sink sink{budget_, &needs_met_};
   sink.splits = false;
   expand(word, sink, false);
   return std::move(sink.current);
 }
 
+Value Expander::here_document(std::string_view text) {
+  // Double quotes are characters there.
+  std::string escaped;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"' && (i == 0 || text[i - 1] != '\\')) escaped += '\\';
+    escaped += text[i];
+  }
+  Sink sink{budget_, &needs_met_};
+  sink.splits = false;
+  expand(escaped, sink, true);
+  return std::move(sink.current);
+}
+
+void Expander::note_choice(const Value& value, const std::string& choice) {
+  constexpr std::size_t kMost = 16;
+  if (value.unknown.size() != 1 || value.text != value.unknown.front().written) return;
+  const std::set<std::string>& needs = value.unknown.front().needs;
+  if (needs.size() != 1 || choice.empty() || choice.find_first_of("*?$`") != std::string::npos)
+    return;
+  std::vector<std::string>& known = choices[*needs.begin()];
+  if (known.size() < kMost && std::ranges::find(known, choice) == known.end())
+    known.push_back(choice);
+}
+
 const Variable* Expander::find(std::string_view name) const {
+  if (is_number(name)) {
+    const auto number = parse_integer(name, 1, static_cast<int>(Arguments::kMost));
+    const std::size_t index = number ? static_cast<std::size_t>(*number) + arguments.shifted : 0;
+    if (index == 0 || index > arguments.given.size()) return nullptr;
+    const std::optional<Variable>& given = arguments.given[index - 1];
+    return given ? &*given : nullptr;
+  }
   const auto found = variables_.find(name);
   return found == variables_.end() ? nullptr : &found->second;
 }
 
 std::int64_t Expander::arithmetic(std::string_view expression) {
   const Level level(budget_);
-  Sink sink{budget_};
+  Sink sink{budget_, &needs_met_};
   expand(expression, sink, true);
-  if (!sink.current.known()) throw UnknownOperand{sink.current.unknown.front()};
+  if (!sink.current.known()) throw UnknownOperand{all_of(sink.current)};
   return arithmetic_value(sink.current.text, [&](const std::string& name) -> std::int64_t {
     const Variable* variable = find(name);
-    if (variable == nullptr || variable->items.empty()) throw UnknownOperand{name + " is not set"};
+    if (variable == nullptr || variable->items.empty()) {
+      needs_met_.insert(name);
+      throw UnknownOperand{{name, name + " is not set", {name}, {}}};
+    }
     const Value& value = variable->items.front();
-    if (!value.known()) throw UnknownOperand{value.unknown.front()};
+    if (!value.known()) throw UnknownOperand{all_of(value)};
     // A variable may hold an expression in turn.
     return arithmetic(value.text);
   });
@@ -139,7 +189,7 @@ void Expander::expand(std::string_view word, Sink& sink, bool in_quotes) {
           inner.find("[@]") == std::string_view::npos && inner != "$@")
         sink.add("");
     } else if (c == '`') {
-      sink.add(unknown_value(part, fmt::format("{} is a command's output", part)));
+      substitution(part, sink, in_quotes);
     } else if (part.starts_with("$(")) {
       substitution(part, sink, in_quotes);
     } else if (part.starts_with("${")) {
@@ -168,7 +218,15 @@ void Expander::unset(const std::string& name, const std::string& written, Sink& 
     if (quoted) sink.add("");
     return;
   }
-  sink.add(unknown_value(written, name + " is not set"));
+  sink.add(unknown_parameter(name, written));
+}
+
+Value Expander::unknown_parameter(std::string_view name, std::string_view written) {
+  std::string needed(name);
+  if (const auto number = is_number(name) ? parse_integer(name, 0, 1 << 20) : std::nullopt) {
+    needed = std::to_string(static_cast<std::size_t>(*number) + arguments.shifted);
+  }
+  return unknown_value(written, needed + " is not set", {needed});
 }
 
 void Expander::items(const Variable& variable, bool joined, Sink& sink, bool quoted) {
@@ -194,35 +252,100 @@ void Expander::parameter(std::string_view name, std::string_view written, Sink& 
       sink.add("");
     return;
   }
-  if (name == "@" || name == "*") return;  // a script is read as if it got no arguments
-  if (name == "#") return sink.add("0");
+  if (!special(name, written, sink, quoted))
+    unset(std::string(name), std::string(written), sink, quoted);
+}
+
+std::size_t Arguments::count() const {
+  std::size_t count = 0;
+  while (shifted + count < given.size() && given[shifted + count]) ++count;
+  return count;
+}
+
+void Expander::ask_for_argument(std::string_view name) {
+  const auto number = parse_integer(name, 1, static_cast<int>(Arguments::kMost));
+  if (number && !arguments.of_function)
+    last_argument = std::max(last_argument, *number + static_cast<int>(arguments.shifted));
+}
+
+void Expander::all_arguments(bool joined, Sink& sink, bool quoted) {
+  Variable all{true, {}};
+  const std::size_t count = arguments.count();
+  for (std::size_t i = arguments.shifted; i < arguments.shifted + count; ++i) {
+    const Variable& each = *arguments.given[i];
+    all.items.insert(all.items.end(), each.items.begin(), each.items.end());
+  }
+  items(all, joined, sink, quoted);
+}
+
+bool Expander::special(std::string_view name, std::string_view written, Sink& sink, bool quoted) {
+  if (name == "@" || name == "*") {
+    all_arguments(name == "*", sink, quoted);
+    return true;
+  }
+  if (name == "#") {
+    sink.add(std::to_string(arguments.count()));
+    return true;
+  }
+  if (name == "0") {
+    sink.add(arguments.name);
+    return true;
+  }
+  if (!is_number(name)) return false;
+  if (arguments.of_function) {
+    if (quoted) sink.add("");
+    return true;
+  }
+  ask_for_argument(name);
   unset(std::string(name), std::string(written), sink, quoted);
+  return true;
 }
 
 void Expander::substitution(std::string_view text, Sink& sink, bool quoted) {
   const bool is_arithmetic = text.starts_with("$((") && text.ends_with("))");
-  if (!is_arithmetic)
-    return sink.add(unknown_value(text, fmt::format("{} is a command's output", text)));
+  if (!is_arithmetic) {
+    const bool ticks = text.starts_with('`');
+    const Level level(budget_);
+    return sink.add(
+        command_output(text.substr(ticks ? 1 : 2, text.size() - (ticks ? 2 : 3)), text, *this),
+        quoted);
+  }
   try {
     sink.add(Value{std::to_string(arithmetic(text.substr(3, text.size() - 5))), {}}, quoted);
   } catch (const UnknownOperand& operand) {
-    sink.add(unknown_value(text, operand.why));
+    Unknown unknown = operand.unknown;
+    unknown.written = text;
+    sink.add(Value{std::string(text), {std::move(unknown)}});
   }
+}
+
+void Expander::length(std::string_view inner, std::string_view written, Sink& sink) {
+  std::string_view name = leading_name(inner.substr(1));
+  const Variable* variable = find(name);
+  const bool counts = inner.ends_with("[@]") || inner.ends_with("[*]");
+  if (variable == nullptr || name.empty()) return sink.add(unknown_parameter(name, written));
+  const bool is_known = counts || variable->items.empty() || variable->items.front().known();
+  if (!is_known)
+    return sink.add(Value{std::string(written),
+                          {{std::string(written),
+                            variable->items.front().unknown.front().why,
+                            all_of(variable->items.front()).needs,
+                            {}}}});
+  const std::size_t size = counts                    ? variable->items.size()
+                           : variable->items.empty() ? 0
+                                                     : variable->items.front().text.size();
+  sink.add(std::to_string(size));
 }
 
 void Expander::braces(std::string_view inner, Sink& sink, bool quoted) {
   const Level level(budget_);
   const std::string written = fmt::format("${{{}}}", inner);
-  if (inner.starts_with('#') && inner.size() > 1) {  // a length, or how many items
-    std::string_view name = leading_name(inner.substr(1));
-    const Variable* variable = find(name);
-    const bool counts = inner.ends_with("[@]") || inner.ends_with("[*]");
-    if (variable == nullptr || name.empty())
-      return sink.add(unknown_value(written, fmt::format("{} is not set", inner.substr(1))));
-    const std::size_t size = counts                    ? variable->items.size()
-                             : variable->items.empty() ? 0
-                                                       : variable->items.front().text.size();
-    return sink.add(std::to_string(size));
+  if (inner.starts_with('#') && inner.size() > 1) return length(inner, written, sink);
+  if (inner.starts_with('!') && leading_name(inner.substr(1)).size() + 1 == inner.size()) {
+    const Variable* named = find(inner.substr(1));
+    if (named == nullptr || named->items.empty() || !named->items.front().known())
+      return sink.add(unknown_parameter(inner.substr(1), written));
+    return parameter(named->items.front().text, written, sink, quoted);
   }
   std::string_view name = leading_name(inner);
   if (name.empty() && !inner.empty() && is_special_parameter(inner.front())) {
@@ -260,7 +383,7 @@ void Expander::index(std::string_view name, std::string_view subscript, std::str
       return unset(fmt::format("{}[{}]", name, at), std::string(written), sink, quoted);
     sink.add(variable->items[static_cast<std::size_t>(at)], quoted);
   } catch (const UnknownOperand& operand) {
-    sink.add(unknown_value(written, operand.why));
+    sink.add(unknown_value(written, operand.unknown.why, operand.unknown.needs));
   }
 }
 
@@ -270,11 +393,21 @@ void Expander::modified(std::string_view name, std::string_view rest, std::strin
   const bool also_empty = rest.front() == ':';
   const std::string_view action = rest.substr(also_empty ? 1 : 0);
   const char kind = action.empty() ? '\0' : action.front();
-  if (kind != '-' && kind != '=' && kind != '+' && kind != '?')
-    return sink.add(unknown_value(written, fmt::format("{} is not read here", written)));
   const Variable* variable = find(name);
+  if (kind != '-' && kind != '=' && kind != '+' && kind != '?') {
+    if (variable == nullptr) return unset(std::string(name), std::string(written), sink, quoted);
+    const Value value = variable->items.empty() ? Value{} : variable->items.front();
+    if (!value.known())
+      return sink.add(unknown_value(written, value.unknown.front().why, all_of(value).needs));
+    const Level level(budget_);
+    const auto edited = edited_text(value.text, rest, *this);
+    if (!edited)
+      return sink.add(unknown_value(written, fmt::format("{} is not read here", written)));
+    return sink.add(Value{*edited, {}}, quoted);
+  }
   const bool is_set = variable != nullptr && !variable->items.empty() &&
                       !(also_empty && variable->items.front().text.empty());
+  if (!is_set && is_number(name)) ask_for_argument(name);
   const std::string_view word = action.substr(1);
   if (kind == '+') {
     if (is_set) expand(word, sink, quoted);
@@ -282,7 +415,7 @@ void Expander::modified(std::string_view name, std::string_view rest, std::strin
   }
   if (is_set) return sink.add(variable->items.front(), quoted);
   if (kind == '?') return unset(std::string(name), std::string(written), sink, quoted);
-  if (kind == '=') {
+  if (kind == '=' && !is_number(name)) {
     Variable assigned{false, {text(word)}};
     variables_.insert_or_assign(std::string(name), std::move(assigned));
   }

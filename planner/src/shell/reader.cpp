@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/line.hpp"
+#include "core/parse_number.hpp"
 #include "shell/arithmetic.hpp"
 
 namespace meshplan::planner::shell {
@@ -21,19 +22,37 @@ constexpr std::size_t kMostFile = std::size_t{1} << 20;
 }  // namespace
 
 ScriptReader::ScriptReader(const std::map<std::string, std::string>& files,
-                           const std::map<std::string, std::string>& environment)
-    : files_(files), expander_(script_.variables, budget_) {
-  for (const auto& [name, value] : environment)
-    script_.variables[name] = {false, {Value{value, {}}}};
+                           const std::map<std::string, std::string>& environment,
+                           const OpenFile& open)
+    : files_(files), open_(open), expander_(script_.variables, budget_) {
+  constexpr int kMostArguments = 1024;
+  for (const auto& [name, value] : environment) {
+    const Variable variable{false, {Value{value, {}}}};
+    const auto number = parse_integer(name, 1, kMostArguments);
+    if (!number) {
+      script_.variables[name] = variable;
+      continue;
+    }
+    std::vector<std::optional<Variable>>& given = expander_.arguments.given;
+    const auto size = static_cast<std::size_t>(*number);
+    if (given.size() < size) given.resize(size);
+    given[size - 1] = variable;
+  }
 }
 
 Script ScriptReader::run(const std::string& main) {
   const auto found = files_.find(main);
   require_invariant(found != files_.end(), "the main file is among the files");
+  main_ = main;
+  expander_.arguments.name = main;
   try {
     file(main, found->second);
   } catch (const Exit&) {
+  } catch (const Break&) {  // outside of any loop
+  } catch (const Continue&) {
   }
+  script_.choices = std::move(expander_.choices);
+  script_.last_argument = expander_.last_argument;
   return std::move(script_);
 }
 
@@ -51,10 +70,12 @@ void ScriptReader::file(const std::string& name, const std::string& text) {
   }
   const Tokens& tokens = read_files_[name];
   std::ranges::copy(tokens.directives, std::back_inserter(script_.directives));
-  const auto before = std::tuple(tokens_, at_, file_);
+  const auto before = std::tuple(tokens_, at_, file_, line_of_text_);
   tokens_ = &tokens;
   at_ = 0;
   file_ = name;
+  line_of_text_.reset();
+  set("BASH_SOURCE", {true, {Value{name, {}}}});
   try {
     while (token().kind != Token::Kind::End) {
       list();
@@ -67,9 +88,10 @@ void ScriptReader::file(const std::string& name, const std::string& text) {
     const bool elsewhere = std::ranges::any_of(
         files_, [&](const auto& each) { return message.starts_with(each.first + ":"); });
     if (elsewhere) throw;
-    throw ConfigError(fmt::format("{}:{}: {}", name, token().line, message));
+    throw ConfigError(fmt::format("{}:{}: {}", name, line(), message));
   }
-  std::tie(tokens_, at_, file_) = before;
+  std::tie(tokens_, at_, file_, line_of_text_) = before;
+  if (!file_.empty()) set("BASH_SOURCE", {true, {Value{file_, {}}}});
 }
 
 void ScriptReader::expect_word(std::string_view text) {
@@ -103,11 +125,16 @@ Status ScriptReader::list() {
   }
 }
 
+bool ScriptReader::begins_test() const {
+  return is_word("[") || is_word("[[") || is_word("test") || is_operator("((");
+}
+
 Status ScriptReader::and_or() {
+  std::set<std::string> outer = std::exchange(needs_, {});
   Status status = pipeline();
   while (is_operator("&&") || is_operator("||")) {
     const bool is_and = is_operator("&&");
-    const int line = token().line;
+    const int at_line = line();
     ++at_;
     skip_newlines();
     const bool runs =
@@ -118,14 +145,23 @@ Status ScriptReader::and_or() {
       --branches_;
       continue;
     }
+    if (status == Status::Unknown && begins_test()) {  // which changes nothing
+      const Status decides = is_and ? Status::False : Status::True;
+      if (pipeline() == decides) status = decides;
+      continue;
+    }
     const int before = skipped_effects_;
-    const Mode mode = std::exchange(mode_, Mode::Skip);
+    const bool depends = status == Status::Unknown && !needs_.empty();
+    const Mode mode = std::exchange(mode_, depends ? Mode::Taint : Mode::Skip);
+    const std::set<std::string> needs = std::exchange(taint_needs_, needs_);
     pipeline();
+    taint_needs_ = needs;
     mode_ = mode;
-    if (status == Status::Unknown && skipped_effects_ > before)
-      assume(line, fmt::format("what follows '{}' is left out: its condition is not known",
-                               is_and ? "&&" : "||"));
+    if (status == Status::Unknown && !depends && skipped_effects_ > before)
+      assume(at_line, fmt::format("what follows '{}' is left out: its condition is not known",
+                                  is_and ? "&&" : "||"));
   }
+  add_needs(needs_, outer);
   return status;
 }
 
@@ -193,95 +229,6 @@ bool ScriptReader::list_in(Mode mode, Status* status) {
   return skipped_effects_ > before;
 }
 
-Status ScriptReader::if_command() {
-  bool taken = false;    // a branch was
-  bool unknown = false;  // a condition before was
-  bool left_out = false;
-  const int line = token().line;
-  while (is_word("if") || is_word("elif")) {
-    ++at_;
-    Status condition = Status::Unknown;
-    list_in(taken ? Mode::Skip : Mode::Run, &condition);
-    expect_word("then");
-    const bool takes = !taken && condition == Status::True;
-    const bool effects = list_in(takes ? Mode::Run : Mode::Skip);
-    unknown = unknown || (!taken && (condition == Status::Unknown || condition == Status::Ran));
-    left_out = left_out || (!takes && unknown && effects);
-    taken = taken || takes;
-  }
-  if (is_word("else")) {
-    ++at_;
-    list_in(taken ? Mode::Skip : Mode::Run);
-  }
-  expect_word("fi");
-  if (unknown && left_out && mode_ == Mode::Run)
-    assume(line, "a branch of this 'if' is left out: its condition is not known");
-  return Status::Ran;
-}
-
-Status ScriptReader::case_command() {
-  ++at_;
-  const Value value = mode_ == Mode::Run ? expander_.text(token().text) : Value{};
-  ++at_;
-  skip_newlines();
-  expect_word("in");
-  bool taken = false;
-  while (true) {
-    skip_newlines();
-    if (is_word("esac")) break;
-    if (token().kind == Token::Kind::End) throw ConfigError("expected 'esac'");
-    case_branch(value, taken);
-  }
-  ++at_;
-  return Status::Ran;
-}
-
-void ScriptReader::case_branch(const Value& value, bool& taken) {
-  const int line = token().line;
-  if (is_operator("(")) ++at_;
-  bool matches = false;
-  while (token().kind == Token::Kind::Word) {
-    if (mode_ == Mode::Run && value.known() && !taken)
-      matches = matches || matches_pattern(value.text, expander_.text(token().text).text);
-    ++at_;
-    if (is_operator("|")) ++at_;
-  }
-  if (!is_operator(")"))
-    throw ConfigError(fmt::format("expected ')', got '{}'", short_line(token().text)));
-  ++at_;
-  const bool effects = list_in(matches ? Mode::Run : Mode::Skip);
-  taken = taken || matches;
-  if (is_operator(";;")) ++at_;
-  if (is_operator("&")) ++at_;  // ;;& looks further, which is not followed
-  if (mode_ == Mode::Run && !value.known() && effects)
-    assume(line, fmt::format("this branch of 'case' is left out: {}", value.unknown.front()));
-}
-
-Status ScriptReader::loop() {
-  const bool is_for = is_word("for") || is_word("select");
-  std::string variable;
-  ++at_;
-  if (is_for) {
-    if (is_operator("((")) {
-      at_ += 2;
-    } else {
-      variable = token().text;
-      ++at_;
-      while (token().kind == Token::Kind::Word && !is_word("do")) ++at_;  // in a b c
-    }
-    while (is_operator(";") || is_operator("\n")) ++at_;
-  } else {
-    // What a while loop asks is usually whether arguments are left: none are.
-    list_in(Mode::Skip);
-  }
-  expect_word("do");
-  if (is_for && mode_ == Mode::Run) taint(std::string(leading_name(variable)));
-  list_in(is_for ? Mode::Taint : Mode::Skip);
-  expect_word("done");
-  while (token().kind == Token::Kind::Redirect) redirection();
-  return Status::Ran;
-}
-
 Status ScriptReader::function_definition(const std::string& name) {
   skip_newlines();
   if (!is_word("{") && !is_operator("("))
@@ -296,20 +243,9 @@ Status ScriptReader::function_definition(const std::string& name) {
   return Status::True;
 }
 
-Status ScriptReader::call(const Function& function) {
-  const Level level(budget_);
-  const auto before = std::tuple(tokens_, at_, file_);
-  tokens_ = function.tokens;
-  at_ = function.begin;
-  file_ = function.file;
-  const Status status = command();
-  std::tie(tokens_, at_, file_) = before;
-  return status;
-}
-
 Status ScriptReader::bracket_test(std::string_view close) {
   const std::size_t begin = ++at_;
-  const int line = token().line;
+  const int at_line = line();
   while (!is_word(close)) {
     if (token().kind == Token::Kind::End || (close == "]" && is_operator("\n")))
       throw ConfigError(fmt::format("expected '{}'", close));
@@ -318,8 +254,14 @@ Status ScriptReader::bracket_test(std::string_view close) {
   const std::span<const Token> tokens(tokens_->all.data() + begin, at_ - begin);
   ++at_;
   if (mode_ != Mode::Run) return Status::Unknown;
+  expander_.needs_met();
   const Status status = test_status(tokens, expander_);
-  note_taken_as_empty(line);
+  std::set<std::string> needs = expander_.needs_met();
+  // "[ $TP -gt 1 ]" says nothing of an empty $TP.
+  if (status == Status::Unknown && needs.empty())
+    for (const std::string& name : expander_.taken_as_empty()) needs.insert(name);
+  note_taken_as_empty(at_line);
+  if (status == Status::Unknown) add_needs(needs_, needs);
   return status;
 }
 
@@ -341,17 +283,27 @@ Status ScriptReader::arithmetic_command() {
   }
   try {
     return expander_.arithmetic(expression) != 0 ? Status::True : Status::False;
-  } catch (const UnknownOperand&) {
+  } catch (const UnknownOperand& operand) {
+    add_needs(needs_, operand.unknown.needs);
     return Status::Unknown;
   } catch (const ConfigError&) {
     return Status::Unknown;
   }
 }
 
-void ScriptReader::redirection() {
-  const bool complete = token().complete;
+void ScriptReader::redirection(Redirected* redirected) {
+  const Token& operation = token();
+  const bool reads = redirected != nullptr && mode_ == Mode::Run;
+  if (reads && !operation.here.empty()) {
+    budget_.take_text(operation.here.size());
+    redirected->here =
+        operation.here_is_quoted ? operation.here : expander_.here_document(operation.here).text;
+  }
   ++at_;
-  if (!complete && token().kind == Token::Kind::Word) ++at_;
+  if (operation.complete || token().kind != Token::Kind::Word) return;
+  if (reads && operation.text.starts_with('>'))
+    redirected->output = expander_.text(token().text).text;
+  ++at_;
 }
 
 void ScriptReader::assume(int line, std::string what) {

@@ -90,7 +90,7 @@ class Lexer {
   }
   void add(Token::Kind kind, std::string text, bool complete = false) {
     require_text(text);
-    tokens_.all.push_back({kind, std::move(text), line_, complete});
+    tokens_.all.push_back({kind, std::move(text), line_, complete, {}, false});
   }
   /// Comments and here-documents may hold any bytes; words become flags, names and messages.
   static void require_text(std::string_view word) {
@@ -162,7 +162,7 @@ class Lexer {
                                   (text_[end] == '&' && end == at_)))
       ++end;
     std::string text(text_.substr(begin, end - begin));
-    const bool here = text.ends_with("<<");
+    const bool here = text.ends_with("<<") && !text.ends_with("<<<");
     bool complete = false;
     if (here && peek(end - at_) == '-') ++end;
     if (!here && end < text_.size() && text_[end] == '&') {  // 2>&1
@@ -178,24 +178,32 @@ class Lexer {
       const std::size_t word_begin = at_;
       skip_word();
       std::string delimiter(text_.substr(word_begin, at_ - word_begin));
-      std::erase_if(delimiter, [](char c) { return c == '\'' || c == '"' || c == '\\'; });
-      awaited_.push_back(std::move(delimiter));
+      const auto quotes =
+          std::erase_if(delimiter, [](char c) { return c == '\'' || c == '"' || c == '\\'; });
+      awaited_.push_back({std::move(delimiter), tokens_.all.size(), quotes > 0});
       complete = true;
     }
     add(Token::Kind::Redirect, std::move(text), complete);
   }
 
-  /// Leaves out the here-documents whose operators stood on the line before.
+  /// The here-documents whose operators stood on the line before.
   void here_documents() {
-    for (const std::string& delimiter : awaited_) {
+    for (const Awaited& each : awaited_) {
+      Token& token = tokens_.all[each.token];
+      token.here_is_quoted = each.is_quoted;
+      const std::size_t begin = at_;
+      std::size_t last = at_;
       while (at_ < text_.size()) {
+        last = at_;
         const auto end = std::min(text_.find('\n', at_), text_.size());
         std::string_view line = text_.substr(at_, end - at_);
         skip(std::min(end + 1, text_.size()));
         while (line.starts_with('\t')) line.remove_prefix(1);
         if (line.ends_with('\r')) line.remove_suffix(1);
-        if (line == delimiter) break;
+        if (line == each.delimiter) break;
+        last = at_;
       }
+      token.here = text_.substr(begin, last - begin);
     }
     awaited_.clear();
   }
@@ -222,13 +230,18 @@ class Lexer {
         text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; });
     if (digits && (peek() == '<' || peek() == '>')) return redirection(begin);
     require_text(text);
-    tokens_.all.push_back({Token::Kind::Word, std::move(text), line});
+    tokens_.all.push_back({Token::Kind::Word, std::move(text), line, false, {}, false});
   }
 
   std::string_view text_;
   std::size_t at_ = 0;
   int line_ = 1;
-  std::vector<std::string> awaited_;  // delimiters of here-documents
+  struct Awaited {
+    std::string delimiter;
+    std::size_t token;  // its operator
+    bool is_quoted;
+  };
+  std::vector<Awaited> awaited_;  // here-documents
   Tokens tokens_;
 };
 

@@ -18,7 +18,9 @@ struct Token {
   Kind kind = Kind::End;
   std::string text;
   int line = 0;
-  bool complete = false;  // a redirection that needs no word: "2>&1", or a here-document
+  bool complete = false;        // a redirection that needs no word: "2>&1", or a here-document
+  std::string here = {};        // its text
+  bool here_is_quoted = false;  // nothing in it is expanded
   bool operator==(const Token&) const = default;
 };
 
@@ -27,8 +29,8 @@ struct Tokens {
   std::vector<std::string> directives;  // what stands behind "#SBATCH" of comments
 };
 
-/// Continued lines are joined, comments and here-documents left out. "A=(" and "A+=(" are a word
-/// "A=" or "A+=" and the operator "(".
+/// Continued lines are joined, comments left out; a here-document's text is with its operator.
+/// "A=(" and "A+=(" are a word "A=" or "A+=" and the operator "(".
 /// @throws ConfigError "LINE: unterminated quote" without the file's name
 Tokens tokens_of(std::string_view script);
 

@@ -1,8 +1,10 @@
 // What a shell script's words come to without running it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,20 +13,45 @@
 
 namespace meshplan::planner::shell {
 
-/// The text of a word. What nobody can know without running the script stands in it as written, as
-/// in "${DIR}/logs", and is named.
+/// A part of a text that nobody can know without running the script.
+struct Unknown {
+  std::string written;  // as it stands in the text: "${DIR}"
+  std::string why;      // "DIR is not set", "$(hostname) is a command's output"
+  /// What the caller could set to decide it: variables, and arguments by their number ("2").
+  std::set<std::string> needs = {};
+  std::set<std::string> flags = {};  // "--bf16": what it may hold; "--": more than are listed
+  bool operator==(const Unknown&) const = default;
+};
+
+constexpr std::size_t kMostNeeds = 64;  // of one unknown part; more are not named
+
+inline void add_needs(std::set<std::string>& needs, const std::set<std::string>& more) {
+  for (const std::string& each : more)
+    if (needs.size() < kMostNeeds) needs.insert(each);
+}
+
+/// The text of a word. What cannot be known stands in it as written, as in "${DIR}/logs".
 struct Value {
+  static constexpr std::size_t kMostUnknown = 64;  // named; more are unknown without a name
+
   std::string text;
-  std::vector<std::string> unknown;  // "DIR is not set", "$(hostname) is a command's output"
+  std::vector<Unknown> unknown;
 
   bool known() const { return unknown.empty(); }
   Value& operator+=(const Value& more) {
     text += more.text;
-    unknown.insert(unknown.end(), more.unknown.begin(), more.unknown.end());
+    for (const Unknown& each : more.unknown) name(each);
     return *this;
+  }
+  void name(const Unknown& each) {
+    if (unknown.size() < kMostUnknown && std::ranges::find(unknown, each) == unknown.end())
+      unknown.push_back(each);
   }
   bool operator==(const Value&) const = default;
 };
+
+/// A piece of a value's text, with the unknown parts that stand in it.
+Value part_of(const Value& whole, std::string text);
 
 /// A scalar has one item.
 struct Variable {

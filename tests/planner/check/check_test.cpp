@@ -37,6 +37,12 @@ CheckRequest request_of(const Shape& shape, const std::string& cluster = "dgx-h1
   return request;
 }
 
+/// By the rules of a target, priced as its runs.
+void ask(CheckRequest& request, const std::string& target) {
+  request.target = target;
+  request.plan = program::on_stack(request.plan, rules_for(target).software);
+}
+
 bool has_change(const std::vector<PricedChange>& changes, const std::string& words) {
   return std::ranges::any_of(changes,
                              [&](const PricedChange& change) { return change.words == words; });
@@ -79,7 +85,7 @@ TEST_CASE("Memory by stage is what simulate shows", "[planner][check]") {
 TEST_CASE("Without a pipeline a changed plan has no chunks", "[planner][check]") {
   CheckRequest request =
       request_of({"llama3-70b", {.tp = 8, .pp = 2, .vpp = 2, .dp = 4, .sp = true}, 8192, 32});
-  request.target = "torchtitan";
+  ask(request, "torchtitan");
   request.plan.zero_stage = 3;
   request.plan.recompute.kind = program::RecomputeKind::Full;
   program::Plan plain = request.plan;
@@ -97,7 +103,7 @@ TEST_CASE("Without a pipeline a changed plan has no chunks", "[planner][check]")
 TEST_CASE("Memory by stage of another stack peaks as its prediction does", "[planner][check]") {
   CheckRequest request =
       request_of({"llama3-70b", {.tp = 8, .pp = 4, .dp = 2, .sp = true}, 8192, 64});
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   const CheckResult result = check_plan(request);
   REQUIRE(result.stages.size() == 4);
   REQUIRE(result.step);
@@ -108,7 +114,7 @@ TEST_CASE("Memory by stage of another stack peaks as its prediction does", "[pla
 TEST_CASE("A plan that a rule refuses is not priced", "[planner][check]") {
   CheckRequest request =
       request_of({"llama3-70b", {.tp = 8, .pp = 4, .dp = 2, .sp = true}, 8192, 63});
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   const CheckResult result = check_plan(request);
   CHECK_FALSE(result.valid());
   CHECK(result.stages.empty());
@@ -119,7 +125,7 @@ TEST_CASE("Without a cluster the rules alone answer", "[planner][check]") {
   CheckRequest request = request_of({"llama3-8b", {.tp = 4, .dp = 2}, 4096, 64});
   request.cluster.reset();
   for (const std::string& target : rule_targets()) {
-    request.target = target;
+    ask(request, target);
     const CheckResult result = check_plan(request);
     CHECK(result.valid());
     CHECK(result.not_predicted.find("no cluster") != std::string::npos);
@@ -129,7 +135,7 @@ TEST_CASE("Without a cluster the rules alone answer", "[planner][check]") {
 TEST_CASE("Sizes beyond all limits are refused, not computed with", "[planner][check]") {
   CheckRequest request = request_of({"llama3-8b", {.tp = 4, .dp = 2}, 4096, 64});
   request.cluster.reset();
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   request.plan.parallel = {.tp = 1 << 20, .cp = 1 << 20, .pp = 1 << 20, .dp = 1 << 20};
   CHECK_THROWS_AS(check_plan(request), ConfigError);
   request.plan.parallel = {.tp = 0};
@@ -193,7 +199,7 @@ TEST_CASE("Experts that do not fit are divided over more ranks", "[planner][chec
   CheckRequest request =
       request_of({"mixtral-8x7b", {.tp = 1, .pp = 1, .dp = 32, .ep = 2}, 2048, 64});
   request.plan.zero_stage = 1;
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   const CheckResult result = check_plan(request);
   REQUIRE(result.valid());
   // 4 experts of 32 layers have 3 * 4096 * 14336 weights each: in bf16 with gradients in bf16, and
@@ -251,7 +257,7 @@ TEST_CASE("What is faster is offered with the target's schedules alone", "[plann
   CHECK(has_change(ours.faster, "schedule 1f1b vpp1 -> zb-v vpp2"));
   for (const PricedChange& change : ours.faster)
     CHECK(change.step.step_time_s * (1 + kWorthIt) < ours.step->step_time_s);
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   const CheckResult megatron = check_plan(request);
   REQUIRE(megatron.valid());
   check_order(megatron.faster, request, "megatron-core");
@@ -267,7 +273,7 @@ TEST_CASE("What is faster is offered with the target's schedules alone", "[plann
 TEST_CASE("What this version cannot price it says", "[planner][check]") {
   CheckRequest request =
       request_of({"llama3-8b", {.tp = 2, .pp = 2, .dp = 2, .sp = true}, 4096, 16});
-  request.target = "megatron-lm";
+  ask(request, "megatron-lm");
   request.plan.workload.optimizer.kind = program::OptimizerKind::Sgd;
   const CheckResult result = check_plan(request);
   CHECK(result.valid());
@@ -343,7 +349,7 @@ TEST_CASE("Whatever is asked is answered, for every target", "[planner][check]")
     const int ranks = random.one_in(8) ? 8 : plan.parallel.world_size();
     if (ranks < 8 || ranks % 8 == 0)  // whole nodes
       request.cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), ranks);
-    request.target = targets[random.below(targets.size())];
+    ask(request, targets[random.below(targets.size())]);
     const CheckResult result = check_plan(request);
     CHECK(result.judgements.size() == rules_for(request.target).rules.size());
     CHECK(result.stages.empty() != result.not_predicted.empty());

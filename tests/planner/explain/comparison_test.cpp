@@ -13,7 +13,7 @@ TEST_CASE("differences by part sum to the difference of two plans", "[planner][d
   other.micro_batch_size = 4;
   other.recompute.kind = program::RecomputeKind::Selective;
   const ComparedPlans compared =
-      compare(price(llama_on_two_nodes(), cluster, kOwn), price(other, cluster, kOwn), true);
+      compare(price(llama_on_two_nodes(), cluster), price(other, cluster), true);
   double sum = 0;
   for (const sim::StepPart part : sim::all_step_parts())
     sum += compared.b.parts[part] - compared.a.parts[part];
@@ -25,7 +25,7 @@ TEST_CASE("differences by part sum to the difference of two plans", "[planner][d
 
 TEST_CASE("a plan ties with itself", "[planner][diff]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedPlan priced = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedPlan priced = price(llama_on_two_nodes(), cluster);
   const ComparedPlans compared = compare(priced, priced, true);
   CHECK(compared.slower_by_s == 0);
   CHECK(compared.ties());
@@ -36,7 +36,7 @@ TEST_CASE("plans that do different work are compared by the tokens of one", "[pl
   program::Plan twice = llama_on_two_nodes();
   twice.workload.global_batch_size *= 2;
   const ComparedPlans compared =
-      compare(price(llama_on_two_nodes(), cluster, kOwn), price(twice, cluster, kOwn), true);
+      compare(price(llama_on_two_nodes(), cluster), price(twice, cluster), true);
   CHECK_FALSE(compared.same_work);
   CHECK(compared.slower_by_s < 0);  // a smaller part of a longer step is bubble
   CHECK(compared.slower_by_s ==
@@ -45,7 +45,7 @@ TEST_CASE("plans that do different work are compared by the tokens of one", "[pl
 
 TEST_CASE("on two clusters the errors of both add up", "[planner][diff]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedPlan priced = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedPlan priced = price(llama_on_two_nodes(), cluster);
   const ComparedPlans compared = compare(priced, priced, false);
   const double sigma = sim::relative_sigma_of(priced.terms, priced.step.step_time_s);
   CHECK(compared.told_apart_s ==

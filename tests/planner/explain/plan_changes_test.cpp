@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "planner/explain/plans.hpp"
 #include "planner/search/space.hpp"
+#include "sim/stacks/software.hpp"
 
 using Catch::Matchers::Contains;
 
@@ -120,6 +121,16 @@ TEST_CASE("what is no choice, or no value of one, is named with the nearest",
   CHECK_THROWS_WITH(change_choices(plan, ""), Contains("no changes are given"));
   CHECK_THROWS_WITH(change_choices(plan, ",,"), Contains("no changes are given"));
   CHECK_THROWS_AS(change_choices(plan, "order=tp-dp"), ConfigError);
+}
+
+TEST_CASE("sequences are divided in a way that the plan's stack has", "[planner][why-not]") {
+  program::Plan plan = llama_on_two_nodes();
+  plan.stack.software = "megatron-core";
+  const ChangedChoices ring = change_choices(plan, "cp=2");
+  CHECK(ring.plan.context_parallel == program::ContextMethod::Ring);
+  CHECK(sim::software_violations(ring.plan).empty());
+  CHECK(change_choices(plan, "cp=2,context_parallel=all_gather").plan.context_parallel ==
+        program::ContextMethod::AllGather);
 }
 
 }  // namespace meshplan::planner

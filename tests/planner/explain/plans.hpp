@@ -8,8 +8,6 @@
 
 namespace meshplan::planner {
 
-inline const std::string kOwn(sim::kOwnSoftware);
-
 inline sim::Cluster h100s(int ranks) {
   return sim::with_ranks(sim::load_cluster_preset("dgx-h100"), ranks);
 }

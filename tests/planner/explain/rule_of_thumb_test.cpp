@@ -64,11 +64,11 @@ TEST_CASE("the rule has no plan where its count does not fit, and says by how mu
 
 TEST_CASE("software goes without what it does not have", "[planner][thumb]") {
   SearchRequest sharded = request("llama3-8b", h100s(64), 512, 8192);
-  sharded.software = "torchtitan";
+  sharded.stack.software = "torchtitan";
   const RuleOfThumb thumb = rule_of_thumb(sharded);
   REQUIRE(thumb.plan);
   CHECK(thumb.plan->zero_stage == 3);
-  CHECK(broken_rules(*thumb.plan, "torchtitan").empty());
+  CHECK(broken_rules(*thumb.plan).empty());
 }
 
 TEST_CASE("what a model's degrees must divide is kept", "[planner][thumb]") {

@@ -16,8 +16,8 @@ namespace {}  // namespace
 
 TEST_CASE("a slower plan loses what simulating both says", "[planner][why-not]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedOn on{cluster, kOwn};
-  const PricedPlan first = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedOn on{cluster};
+  const PricedPlan first = price(llama_on_two_nodes(), cluster);
   const WhyNot answer = why_not(first, "tp=8,pp=1", on);
 
   program::Plan by_hand = preset_plan("llama3-8b", {.tp = 8, .dp = 2, .sp = true}, 32, 4096);
@@ -41,8 +41,8 @@ TEST_CASE("a slower plan loses what simulating both says", "[planner][why-not]")
 
 TEST_CASE("the way back gains what the way there loses", "[planner][why-not]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedOn on{cluster, kOwn};
-  const PricedPlan first = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedOn on{cluster};
+  const PricedPlan first = price(llama_on_two_nodes(), cluster);
   const WhyNot there = why_not(first, "recompute=full", on);
   REQUIRE(there.standing.answer == Answer::Slower);
   CHECK(there.standing.slower_by_s > 0.1 * first.step.step_time_s);  // a forward more
@@ -53,8 +53,8 @@ TEST_CASE("the way back gains what the way there loses", "[planner][why-not]") {
 
 TEST_CASE("a broken rule is answered with the rule, and has no price", "[planner][why-not]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedOn on{cluster, kOwn};
-  const PricedPlan first = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedOn on{cluster};
+  const PricedPlan first = price(llama_on_two_nodes(), cluster);
   const WhyNot uneven = why_not(first, "dp=1,tp=16,pp=1,mbs=3", on);
   CHECK(uneven.standing.answer == Answer::BreaksRule);
   REQUIRE_FALSE(uneven.standing.broken.empty());
@@ -66,9 +66,9 @@ TEST_CASE("a broken rule is answered with the rule, and has no price", "[planner
 TEST_CASE("a plan that does not fit lacks what its memory exceeds the device by",
           "[planner][why-not]") {
   const sim::Cluster cluster = h100s(8);
-  const PricedOn on{cluster, kOwn};
+  const PricedOn on{cluster};
   program::Plan plan = preset_plan("llama3-8b", {.tp = 8, .sp = true}, 8, 8192);
-  const PricedPlan first = price(plan, cluster, kOwn);
+  const PricedPlan first = price(plan, cluster);
   REQUIRE(first.step.fits(on.memory_reserve));
   const Standing standing = why_not(first, "tp=1", on).standing;
   REQUIRE(standing.answer == Answer::DoesNotFit);
@@ -84,8 +84,8 @@ TEST_CASE("a plan that does not fit lacks what its memory exceeds the device by"
 
 TEST_CASE("no change is the same plan", "[planner][why-not]") {
   const sim::Cluster cluster = h100s(16);
-  const PricedOn on{cluster, kOwn};
-  PricedPlan first = price(llama_on_two_nodes(), cluster, kOwn);
+  const PricedOn on{cluster};
+  PricedPlan first = price(llama_on_two_nodes(), cluster);
   first.plan.prediction = program::Prediction{.step_time_s = 1};
   CHECK(why_not(first, "tp=4", on).standing.answer == Answer::Same);
 }
@@ -93,8 +93,8 @@ TEST_CASE("no change is the same plan", "[planner][why-not]") {
 TEST_CASE("other software is answered by its estimates and its rules", "[planner][why-not]") {
   const std::string megatron = "megatron-core";
   const sim::Cluster cluster = h100s(16);
-  const PricedOn on{cluster, megatron};
-  const PricedPlan first = price(llama_on_two_nodes(), cluster, megatron);
+  const PricedOn on{cluster};
+  const PricedPlan first = price(on_stack(llama_on_two_nodes(), megatron), cluster);
   sim::Estimator estimator(cluster, megatron);
   CHECK(first.step.step_time_s == estimator.estimate(first.plan).step_time_s);
   const Standing standing = why_not(first, "mbs=2", on).standing;

@@ -100,7 +100,7 @@ TEST_CASE("The Megatron-LM plugin's degrees make a plan", "[formats][accelerate]
   CHECK(imported.plan.num_microbatches() == 8);
   CHECK(imported.plan.zero_stage == 1);
   CHECK(imported.plan.recompute.kind == RecomputeKind::Selective);
-  CHECK(imported.software == "megatron-core");
+  CHECK(imported.plan.stack.software == "megatron-core");
   CHECK(mentions(imported.assumptions, "takes 2 where the file has no"));
   const std::string last =
       replaced(kPlugin, "megatron_lm_pp_degree: 2",

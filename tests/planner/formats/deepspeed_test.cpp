@@ -3,6 +3,7 @@
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
 #include "planner/formats/formats_support.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::planner::format_tests {
 namespace {
@@ -49,10 +50,21 @@ TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes s
   CHECK(imported.plan.workload.precision == DType::BF16);
   CHECK(imported.plan.bucket_bytes == 1'000'000'000);
   CHECK(imported.facts.at("gradient_accumulation") == 2);
-  CHECK(imported.settings.overlap_dp == true);
+  CHECK(imported.plan.stack.settings.overlap_dp == true);
   CHECK(mentions(imported.assumptions, "workload.seq_len = 4096"));
   CHECK(mentions(imported.ignored, "steps_per_print = 100"));
   CHECK(mentions(imported.ignored, "stage3_prefetch_bucket_size"));
+}
+
+TEST_CASE("How many parameters may live is in the plan, both ways", "[formats][deepspeed]") {
+  const std::string given = replaced(kZero3, "\"stage3_prefetch_bucket_size\": 5e7",
+                                     "\"stage3_max_live_parameters\": 2e8");
+  const Plan plan = read_deepspeed_json(given).plan;
+  CHECK(plan.stack.settings.live_parameters == 200'000'000);
+  const Json config =
+      Json::parse(text_of(format_of("deepspeed").write({.plan = plan}), "ds_config.json"));
+  CHECK(config["zero_optimization"]["stage3_max_live_parameters"] == 200'000'000);
+  CHECK_FALSE(read_deepspeed_json(kZero3).plan.stack.settings.live_parameters);
 }
 
 TEST_CASE("Weights on the host are in the plan, both ways", "[formats][deepspeed][offload]") {
@@ -97,6 +109,57 @@ TEST_CASE("What ds_config.json leaves to the script is taken from a script besid
   CHECK(imported.plan.workload.seq_len == 8192);
   CHECK(imported.plan.recompute.kind == RecomputeKind::Full);
   CHECK(mentions(imported.assumptions, "train_batch_size = auto"));
+}
+
+TEST_CASE("auto of ds_config.json is what the Trainer fills in", "[formats][deepspeed]") {
+  constexpr const char* kAuto = R"({
+    // of every run
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+    "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}},
+    "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", },
+  })";
+  const ImportedPlan open = read_deepspeed_json(kAuto, 16);
+  CHECK(open.plan.micro_batch_size == 8);
+  CHECK(open.plan.workload.global_batch_size == 128);
+  CHECK(open.plan.workload.precision == DType::BF16);
+  CHECK(open.plan.bucket_bytes == 4096LL * 4096 * 2);
+  CHECK(mentions(open.assumptions, "train_micro_batch_size_per_gpu = 8 (auto"));
+  CHECK(mentions(open.assumptions, "workload.precision = bf16 (bf16.enabled = auto"));
+  CHECK_FALSE(mentions(open.assumptions, "as if it were not there"));
+
+  ImportRequest request = request_of("ds_config.json", kAuto, "llama3-8b", 16);
+  request.arguments =
+      "--per_device_train_batch_size 2 --gradient_accumulation_steps=4 --fp16 True "
+      "--bf16 false --learning_rate 1e-5 --max_grad_norm 0.5";
+  const ImportedPlan said = read_as("deepspeed", request);
+  CHECK(said.plan.micro_batch_size == 2);
+  CHECK(said.plan.num_microbatches() == 4);
+  CHECK(said.plan.workload.precision == DType::F16);
+  CHECK(said.plan.workload.optimizer.learning_rate == 1e-5);
+  CHECK(said.plan.workload.optimizer.clip_norm == 0.5);
+  request.arguments = "--bf16 maybe";
+  CHECK_THAT(read_error("deepspeed", request),
+             Contains("--args:1: --bf16 maybe: expected true or false"));
+}
+
+TEST_CASE("Sections that change what a step computes are refused", "[formats][deepspeed]") {
+  CHECK_THAT(deepspeed_error(replaced(kZero3, "\"steps_per_print\": 100",
+                                      "\"progressive_layer_drop\": {\"enabled\": true}")),
+             Contains("progressive_layer_drop.enabled: expected none of it: layers are left out"));
+  CHECK(deepspeed_error(replaced(kZero3, "\"steps_per_print\": 100",
+                                 "\"progressive_layer_drop\": {\"enabled\": false}"))
+            .empty());
+}
+
+TEST_CASE("A batch without a micro-batch is divided over the GPUs", "[formats][deepspeed]") {
+  constexpr const char* kBatch = R"({"train_batch_size": 64, "fp16": {"enabled": true}})";
+  CHECK(recognized_format("ds.json", kBatch) == &format_of("deepspeed"));
+  CHECK(read_deepspeed_json(kBatch, 16).plan.micro_batch_size == 4);
+  CHECK_THAT(deepspeed_error(kBatch), Contains("give it with --gpus"));
+  CHECK_THAT(read_error("deepspeed", request_of("ds_config.json", kBatch)),
+             Contains("for example: meshplan import ds_config.json --model llama3-8b"));
 }
 
 TEST_CASE("Wrong values of a ds_config.json are named with their place", "[formats][deepspeed]") {

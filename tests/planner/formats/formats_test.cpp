@@ -6,17 +6,25 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "planner/explain/priced_plan.hpp"
 #include "planner/formats/plans.hpp"
+#include "planner/rules/rules.hpp"
+#include "planner/search/reasons.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {
 
 std::map<std::string, std::string> folder_of(const std::string& name, ExportRequest request) {
   std::map<std::string, std::string> files;
-  for (const ExportedFile& file : exported_folder(format_of(name), request))
+  for (const ExportedFile& file : exported_folder(format_of(name), request).files)
     files[file.name] = file.text;
   return files;
+}
+
+ImportedPlan read_of(const Format& format, const ImportRequest& request) {
+  return format.read(request);
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -50,6 +58,45 @@ TEST_CASE("a folder holds the plan and says why", "[planner][formats]") {
                  "A step takes 50.0 s, 167772 tokens/s; MFU 50.0 %; the fullest GPU holds "
                  "64.0 GiB."));
   CHECK(contains(readme, "## Starting it"));
+}
+
+// Other stacks keep and recompute what ours does not, so ours is not what their users will see.
+TEST_CASE("a folder says what its own stack makes of it", "[planner][formats]") {
+  program::Plan plan = dense_70b();
+  plan.recompute.kind = program::RecomputeKind::Selective;
+  const sim::Cluster cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), 128);
+  const ExportRequest request{.plan = plan, .cluster = cluster};
+  const Format& megatron = format_of("megatron");
+  const auto [files, said] = exported_folder(megatron, request);
+
+  // The same of the script alone, as another user reads it.
+  ImportRequest script{.files = {}, .main = "run.sh"};
+  for (const ExportedFile& file : files) script.files[file.name] = file.text;
+  const sim::StepPrediction step = price(read_of(megatron, script).plan, cluster).step;
+  CHECK(contains(
+      said, "As megatron-core runs these files a step takes " + format_seconds(step.step_time_s)));
+  CHECK(contains(said, format_bytes(step.peak_memory_bytes) + " of 79.6 GiB: "));
+  for (const ExportedFile& file : files)
+    if (file.name == "README.md") CHECK(contains(file.text, said));
+  const ExportedFolder nowhere = exported_folder(megatron, {.plan = plan});
+  CHECK(nowhere.predicted.empty());
+  CHECK(nowhere.files.size() == files.size());
+}
+
+TEST_CASE("export tells its stack what a plan leaves open", "[planner][formats]") {
+  program::Plan plan = dense_70b();  // 80 layers
+  plan.parallel = {.tp = 8, .pp = 4, .vpp = 3, .dp = 4, .sp = true};
+  plan.schedule = program::ScheduleKind::Interleaved;
+  const auto refused = [&](const std::string& target, const Facts& told) {
+    std::vector<std::string> rules;
+    for (const Judgement& judgement : judge(rules_for(target), plan, told))
+      if (judgement.refuses()) rules.push_back(judgement.id);
+    return rules;
+  };
+  const std::vector<std::string> divides{"M12a"};
+  CHECK(refused("megatron-lm", {}) == divides);
+  CHECK(refused("megatron-lm", facts_of_export(format_of("megatron"), {.plan = plan})).empty());
+  CHECK(facts_of_export(format_of("slurm"), {.plan = plan}).empty());
 }
 
 TEST_CASE("job files start another target's script on as many nodes", "[planner][formats]") {

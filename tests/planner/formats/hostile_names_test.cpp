@@ -134,7 +134,7 @@ std::vector<ExportedFile> exported(const HostileTarget& target, const std::strin
   request.devices_per_node = cluster.devices_per_node;
   request.device = cluster.device.name;
   request.reasons = request.plan.prediction->reasons;
-  return exported_folder(format_of(target.format), request);
+  return exported_folder(format_of(target.format), request).files;
 }
 
 /// "" or why `message` does not refuse a string as it should.
@@ -341,7 +341,7 @@ TEST_CASE("Writers do not rely on readers of names", "[formats][names]") {
         request.reasons = {name, name};
         std::vector<ExportedFile> files = format_of(target.format).write(request);
         files.push_back({.name = "README.md",
-                         .text = readme_of(format_of(target.format), request, "starting")});
+                         .text = readme_of(format_of(target.format), request, "starting", "")});
         return files;
       };
       const std::vector<ExportedFile> twins = written(kHarmless);

@@ -86,10 +86,10 @@ TEST_CASE("a launch script becomes a plan", "[planner][formats]") {
   CHECK_FALSE(model.tied_embeddings);
   CHECK_FALSE(model.qkv_bias);
   CHECK(model.name == "run");
-  CHECK(imported.software == "megatron-core");
-  CHECK(imported.settings.overlap_dp == true);
-  CHECK(imported.settings.overlap_tp == false);
-  CHECK(imported.settings.fp32_gradients == true);
+  CHECK(imported.plan.stack.software == "megatron-core");
+  CHECK(imported.plan.stack.settings.overlap_dp == true);
+  CHECK(imported.plan.stack.settings.overlap_tp == false);
+  CHECK(imported.plan.stack.settings.gradient_dtype == program::StateDType::F32);
   CHECK(imported.facts.at("overlap_grad_reduce") == 1);
   CHECK(imported.facts.at("num_layers_per_virtual_pipeline_stage") == 3);
   CHECK(imported.facts.at("overlap_param_gather") == 0);
@@ -118,6 +118,164 @@ TEST_CASE("what is needed and not known is asked for", "[planner][formats]") {
   CHECK(refusal("echo hello\n") ==
         "run.sh: starts nothing with Megatron-LM's flags, such as --num-layers and "
         "--tensor-model-parallel-size");
+}
+
+/// Pai-Megatron-Patch's way: arguments by number, branches over them.
+const std::string kArguments = R"sh(ENV=$1
+MODEL_SIZE=$2
+BATCH_SIZE=$3
+TP=${4}
+SP=$5
+DATA=$6
+if [ $ENV = dsw ]; then GPUS_PER_NODE=`python -c "print(8)"`; elif [ $ENV = dlc ]; then
+  NNODES=${WORLD_SIZE}; GPUS_PER_NODE=${KUBERNETES_CONTAINER_RESOURCE_GPU}; fi
+DISTRIBUTED_ARGS="--nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --master_addr $MASTER_ADDR"
+if [ $MODEL_SIZE = 7B ]; then NUM_LAYERS=32; elif [ $MODEL_SIZE = 1B ]; then NUM_LAYERS=16; fi
+if [ $SP = true ] && [ $TP -gt 1 ]; then sp_options=" --sequence-parallel"; fi
+options=" --num-layers ${NUM_LAYERS} --hidden-size 2048 --num-attention-heads 16 --seq-length 128 \
+  --max-position-embeddings 128 --micro-batch-size ${BATCH_SIZE} --global-batch-size 64 --bf16 \
+  --tensor-model-parallel-size ${TP} --vocab-size 1000 --data-path ${DATA} ${sp_options}"
+run_cmd="torchrun $DISTRIBUTED_ARGS pretrain.py ${options}"
+eval ${run_cmd}
+)sh";
+
+ImportedPlan read_arguments(std::optional<std::string> arguments,
+                            std::map<std::string, std::string> files = {}) {
+  files["x/run.sh"] = kArguments;
+  return read_megatron({.files = std::move(files),
+                        .main = "x/run.sh",
+                        .ranks = 8,
+                        .arguments = std::move(arguments)});
+}
+
+TEST_CASE("arguments that are missing are named at once, with a command line that would do",
+          "[planner][formats]") {
+  std::string message;
+  try {
+    read_arguments(std::nullopt);
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  CHECK(message ==
+        "x/run.sh: settings depend on what is not given: MODEL_SIZE ($2) one of 7B, 1B, for "
+        "--num-layers; BATCH_SIZE ($3) for --micro-batch-size; TP ($4) for --sequence-parallel "
+        "--tensor-model-parallel-size; SP ($5) one of true, for --sequence-parallel; for example: "
+        "meshplan import x/run.sh --gpus 8 --args 'dsw 7B 1 1 true none'");
+  const Plan plan = read_arguments("dsw 7B 1 1 true x").plan;
+  CHECK(plan.model.num_layers == 32);
+  CHECK_FALSE(plan.parallel.sp);
+  CHECK(read_arguments("dlc 1B 2 4 true /data").plan.parallel.sp);
+  CHECK_FALSE(read_arguments("dlc 1B 2 4 false /data").plan.parallel.sp);
+  CHECK_THROWS_WITH(read_arguments("dsw 1B 1"), Catch::Contains("depend on what is not given: TP"));
+}
+
+TEST_CASE("a page beside the script says how it is started", "[planner][formats]") {
+  const std::string page =
+      "Edit `run.sh`:\n```\nsh run.sh <env> <size>\ncd /x\nsh run.sh  \\\ndsw \\ \n1B   \\\n4 "
+      "\\\n2 "
+      "\\\ntrue \\\n/data\n```\n";
+  const ImportedPlan imported = read_arguments(std::nullopt, {{"x/README.md", page}});
+  CHECK(imported.plan.model.num_layers == 16);
+  CHECK(imported.plan.micro_batch_size == 4);
+  CHECK(imported.plan.parallel.tp == 2);
+  CHECK(imported.plan.parallel.sp);
+  CHECK(imported.assumptions.front() ==
+        "arguments: dsw 1B 4 2 true /data (as README.md:5 has it); others with --args");
+  // Given ones are not looked up, and others' scripts are not this one.
+  CHECK(read_arguments("dsw 7B 1 1 false x", {{"x/README.md", page}}).plan.model.num_layers == 32);
+  CHECK_THROWS_AS(read_arguments(std::nullopt, {{"x/README.md", "sh other_run.sh a b c d e f\n"}}),
+                  ConfigError);
+}
+
+TEST_CASE("what trains no decoder of text says what it starts", "[planner][formats]") {
+  const std::string flags = " --num-layers 2 --hidden-size 8 --vocab-size 10";
+  CHECK(refusal("torchrun a/evaluate_gpt.py" + flags) ==
+        "run.sh:1: starts no training, but a/evaluate_gpt.py, which evaluates");
+  CHECK(refusal("python -m examples.inference.server" + flags) ==
+        "run.sh:1: starts no training, but examples.inference.server, which generates text or "
+        "serves");
+  CHECK(refusal("torchrun --nproc_per_node 8 pretrain_bert.py" + flags) ==
+        "run.sh: pretrain_bert.py trains an encoder (BERT); plans of Megatron-LM are read of "
+        "decoders of text");
+  CHECK(refusal("torchrun --nproc_per_node 8 x.py --hybrid-layer-pattern M-M*" + flags) ==
+        "run.sh:1: --hybrid-layer-pattern M-M*: is of a hybrid with layers of Mamba; plans of "
+        "Megatron-LM are read of decoders of text");
+}
+
+TEST_CASE("a missing vocabulary is the tokenizer's, or that of the nearest preset",
+          "[planner][formats]") {
+  const auto vocabulary = [](const std::string& flags) {
+    const ImportedPlan imported = read(with(kScript, "--vocab-size 32000", flags));
+    const auto said = std::ranges::find_if(imported.assumptions, [](const std::string& each) {
+      return each.starts_with("vocab_size = ");
+    });
+    REQUIRE(said != imported.assumptions.end());
+    return imported.plan.model.vocab_size;
+  };
+  CHECK(vocabulary("--tokenizer-type GPT2BPETokenizer") == 50257);
+  CHECK(vocabulary("--tokenizer-type Llama2Tokenizer --tokenizer-model $2") == 32000);
+  CHECK(vocabulary("--patch-tokenizer-type Qwen2Tokenizer --extra-vocab-size 421") == 152064);
+  CHECK(vocabulary("--patch-tokenizer-type DeepSeekV2Tokenizer --extra-vocab-size 467") == 129280);
+  CHECK(vocabulary("--patch-tokenizer-type DeepSeekV2Tokenizer --extra-vocab-size 2400") == 102400);
+  CHECK(vocabulary("--patch-tokenizer-type LLama3Tokenizer --extra-vocab-size 256") == 128256);
+  CHECK(vocabulary("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-8B") ==
+        151936);
+  CHECK(vocabulary("--padded-vocab-size 1024 --tokenizer-type GPT2BPETokenizer") == 1024);
+  CHECK(vocabulary("--merge-file m --vocab-file v") == 50257);
+  CHECK(vocabulary("--tokenizer-type HuggingFaceTokenizer --tokenizer-model $TOKENIZER") > 30000);
+}
+
+TEST_CASE("flags of older versions and of forks are read as what they became",
+          "[planner][formats]") {
+  const Plan old = read(with(kScript, "--swiglu",
+                             "--swiglu --activations-checkpoint-method uniform --fp8-hybrid"))
+                       .plan;
+  CHECK(program::recompute_name(old.recompute) == "full");
+  CHECK(old.workload.fp8 == program::Float8Recipe::Hybrid);
+  const Plan fork = read(with(kScript, "--disable-bias-linear",
+                              "--disable-bias-linear-fc --disable-bias-attn-fc"))
+                        .plan;
+  CHECK(fork.model.qkv_bias);
+  CHECK_FALSE(fork.model.mlp_bias);
+  CHECK_FALSE(fork.model.attention_out_bias);
+  CHECK(
+      read(with(kScript, "--lr 1e-4", "--lr 1e-4 --optimizer hybridadam")).plan.offload_optimizer);
+  CHECK_THROWS_WITH(
+      read(with(kScript, "--swiglu", "--swiglu --patch-tokenizer-type Qwen2VLTokenizer")),
+      Catch::Contains("is of a model of images and text"));
+}
+
+TEST_CASE("test cases of Megatron-LM hold flags as a map", "[planner][formats]") {
+  const auto read_case = [](const std::string& text, const std::string& model = "gpt") {
+    const std::string file = "test_cases/" + model + "/a_case/model_config.yaml";
+    return read_megatron({.files = {{file, text}}, .main = file, .ranks = 8});
+  };
+  const std::string text =
+      "ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n"
+      "  --num-attention-heads: 8\n  --seq-length: 1024\n  --max-position-embeddings: 1024\n"
+      "  --micro-batch-size: 4\n  --global-batch-size: 32\n  --tensor-model-parallel-size: 2\n"
+      "  --pipeline-model-parallel-size: 2\n  --sequence-parallel: true\n  --swiglu: false\n"
+      "  --bf16: true\n  --lr: 1.0e-4\n  --recompute-granularity: selective\n"
+      "  --recompute-modules: \"[core_attn mlp]\"\n  --data-path: ${DATA}/x\n"
+      "  --vocab-file: ${DATA}/v\n  --merge-file: ${DATA}/m\n";
+  CHECK(recognizes_megatron("a/model_config.yaml", text));
+  const Plan plan = read_case(text).plan;
+  CHECK(plan.model.num_layers == 12);
+  CHECK(plan.model.mlp == models::Mlp::Plain);
+  CHECK(plan.model.vocab_size == 50257);
+  CHECK(plan.parallel.sp);
+  CHECK(plan.parallel.dp == 2);
+  CHECK(plan.workload.optimizer.learning_rate == 1e-4);
+  CHECK(program::recompute_name(plan.recompute) == "attention+mlp");
+  const ImportedPlan twice = read_case(text + "  --num-layers: 16\n");
+  CHECK(twice.plan.model.num_layers == 16);
+  CHECK(
+      twice.assumptions.front().ends_with("--num-layers: 12 is given again: the last one counts"));
+  CHECK_THROWS_WITH(read_case(text, "t5"), Catch::Contains("t5 trains an encoder and a decoder"));
+  CHECK_THROWS_WITH(read_case(with(text, "ENV_VARS", "MODE: inference\nENV_VARS")),
+                    Catch::Contains("MODE inference: starts no training"));
+  CHECK_THROWS_WITH(read_case("MODEL_ARGS:\n  num-layers: 2\n"),
+                    Catch::Contains("MODEL_ARGS.num-layers: expected a flag with one value"));
 }
 
 TEST_CASE("wrong values are refused with their place", "[planner][formats]") {
@@ -166,9 +324,8 @@ TEST_CASE("Megatron-LM's defaults are meant where nothing is said", "[planner][f
   CHECK(imported.assumptions ==
         std::vector<std::string>{
             "vocab_size = 50257 (GPT-2's, which --merge-file stands for)",
-            "dropout = 0 (--attention-dropout is 0.1 where it is not given; plans have none)",
-            "dropout = 0 (--hidden-dropout is 0.1 where it is not given; plans have none)",
-            "etp = tp = 2 (Megatron-LM's default)",
+            "--attention-dropout 0.1 (where it is not given)",
+            "--hidden-dropout 0.1 (where it is not given)", "etp = tp = 2 (Megatron-LM's default)",
             "the learning rate falls as a cosine (the script's: linear)",
             "global_batch_size = micro_batch_size * dp = 16 (Megatron-LM's default)"});
 }

@@ -91,8 +91,8 @@ TEST_CASE("A nanotron configuration describes model and plan", "[formats][nanotr
   CHECK(plan.bucket_bytes == 50 << 20);
   CHECK(plan.workload.optimizer.decay_steps == 1000);
   CHECK(plan.workload.optimizer.minimum_ratio == 0.1);
-  CHECK(read.software == "nanotron");
-  CHECK(read.settings.overlap_tp == true);
+  CHECK(read.plan.stack.software == "nanotron");
+  CHECK(read.plan.stack.settings.overlap_tp == true);
   CHECK(mentions(read.assumptions, "rope_theta = 10000"));
   CHECK(mentions(read.assumptions, "nanotron cuts stages by cost"));
   CHECK(mentions(read.ignored, "general.project"));

@@ -126,10 +126,11 @@ constexpr Case kBroken[] = {
     {"torchtitan", "T13", "layers_of_stage=9"},
     {"torchtitan", "T14", "vpp=9 one_f_one_b=0 interleaved=1"},
     {"torchtitan", "T15", "layout=1 layout_stages=2 layout_layers=31"},
-    {"torchtitan", "T16", "gbs=2"},
+    {"torchtitan", "T16", "gbs=2 custom_schedule=1"},
     {"torchtitan", "T17", "seq=16384"},
     {"torchtitan", "T18", "zero=1"},
     {"torchtitan", "T19", "fp16=1"},
+    {"torchtitan", "T20", "gbs=2"},
     {"deepspeed", "D1", "gbs=63"},
     {"deepspeed", "D2", "zero=2"},
     {"deepspeed", "D3", "world=17"},
@@ -178,7 +179,8 @@ TEST_CASE("Every rule file is read, and its sources are a file and a line", "[pl
       CHECK_FALSE(rule.reason.empty());
     }
   }
-  CHECK_THROWS_WITH(rules_for("megatron"), Catch::Contains("did you mean 'megatron-lm'?"));
+  CHECK(&rules_for("megatron") == &rules_for("megatron-lm"));
+  CHECK_THROWS_WITH(rules_for("megatron-l"), Catch::Contains("did you mean 'megatron-lm'?"));
   CHECK(target_of("megatron-core") == "megatron-lm");
   CHECK(target_of("meshplan") == "meshplan");
   CHECK_FALSE(target_of("jax-xla"));

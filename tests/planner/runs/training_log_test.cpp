@@ -109,6 +109,32 @@ TEST_CASE("the log of our own runs is read, too", "[planner][logs]") {
   CHECK(run.step_times_s == Times{0.25, 0.5});
 }
 
+TEST_CASE("logs state what the allocator held at most", "[planner][logs]") {
+  const LoggedRun megatron = parse(
+      "[Rank 0] (after 10 iterations) memory (MB) | allocated: 1000.0 | max allocated: 6144.5 | "
+      "reserved: 7000.0 | max reserved: 7168.0\n[Rank 8] (after 10 iterations) memory (MB) | "
+      "allocated: 1000.0 | max allocated: 5000.0 | reserved: 8192.0 | max reserved: 8192.0\n" +
+      kMegatron);
+  CHECK(megatron.allocated_bytes == 6144.5 * (1 << 20));
+  CHECK(megatron.reserved_bytes == 8192.0 * (1 << 20));
+  const LoggedRun titan = parse(
+      "step:  1  loss:  7.6  memory: 70.00GiB(88.0%)  tps: 7,000  mfu: 40%\n"
+      "step:  2  loss:  7.5  memory: 71.25GiB(89.5%)  tps: 7,000  mfu: 40%\n");
+  CHECK(titan.allocated_bytes == 0);
+  CHECK(titan.reserved_bytes == 71.25 * (1 << 30));
+  const LoggedRun deepspeed = parse(
+      "MA 22.5 GB         Max_MA 45.5 GB         CA 50.0 GB         Max_CA 50 GB\n"
+      "global_step=10, RunningAvgSamplesPerSec=8.5, CurrSamplesPerSec=8.0\n");
+  CHECK(deepspeed.allocated_bytes == 45.5 * (1 << 30));
+  CHECK(deepspeed.reserved_bytes == 50.0 * (1 << 30));
+  const LoggedRun nanotron = parse(
+      "Memory usage: 1234.56MiB. Peak allocated 4567.50MiB. Peak reserved: 5000.00MiB\n"
+      "iteration: 10 / 100 | elapsed_time_per_iteration_ms: 1.2K | global_batch_size: 768\n");
+  CHECK(nanotron.allocated_bytes == 4567.5 * (1 << 20));
+  CHECK(nanotron.reserved_bytes == 5000.0 * (1 << 20));
+  CHECK(parse(kMegatron).reserved_bytes == 0);
+}
+
 TEST_CASE("what cannot be read is refused with its line", "[planner][logs]") {
   const auto changed = [](const std::string& from, const std::string& to) {
     std::string text = kMegatron;

@@ -17,7 +17,7 @@ using Catch::Matchers::Contains;
 
 ScalingCurve curve_of(const program::Plan& base, ScaledAxis axis, const sim::Cluster& cluster,
                       std::vector<int> devices, ScalingMode mode = ScalingMode::Strong) {
-  return scale_plan(base, axis, sim::with_ranks(cluster, base.parallel.world_size()), kOwn,
+  return scale_plan(base, axis, sim::with_ranks(cluster, base.parallel.world_size()),
                     {.mode = mode, .devices = std::move(devices)}, serial());
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("Sizes without a plan stay, with the rule and the nearest choice", "[p
 
 TEST_CASE("A size that is no multiple names the nearest that is", "[planner][scaling]") {
   const program::Plan base = llama_on_a_node();
-  const ScaledPlan scaled = scaled_plan(base, ScaledAxis::Dp, ScalingMode::Strong, 14, kOwn);
+  const ScaledPlan scaled = scaled_plan(base, ScaledAxis::Dp, ScalingMode::Strong, 14);
   CHECK_FALSE(scaled.degree);
   CHECK_THAT(scaled.message, Contains("nearest: 12"));
 }
@@ -117,7 +117,7 @@ TEST_CASE("A size that is no multiple names the nearest that is", "[planner][sca
 TEST_CASE("Each axis has its own weak scaling", "[planner][scaling]") {
   const program::Plan base = llama_on_a_node();
   const auto scaled = [&](ScaledAxis axis) {
-    return scaled_plan(base, axis, ScalingMode::Weak, 16, kOwn).plan;
+    return scaled_plan(base, axis, ScalingMode::Weak, 16).plan;
   };
   CHECK(scaled(ScaledAxis::Dp).workload.global_batch_size == 128);
   CHECK(scaled(ScaledAxis::Tp).parallel.tp == 8);
@@ -132,11 +132,11 @@ TEST_CASE("Each axis has its own weak scaling", "[planner][scaling]") {
 TEST_CASE("Experts scale with the replicas that they are divided over", "[planner][scaling]") {
   const program::Plan base =
       preset_plan("mixtral-8x7b", {.tp = 1, .pp = 4, .dp = 2, .ep = 2}, 64, 4096);
-  const ScaledPlan scaled = scaled_plan(base, ScaledAxis::Ep, ScalingMode::Strong, 32, kOwn);
+  const ScaledPlan scaled = scaled_plan(base, ScaledAxis::Ep, ScalingMode::Strong, 32);
   CHECK(scaled.message == "");
   CHECK(scaled.plan.parallel.ep == 8);
   CHECK(scaled.plan.parallel.dp == 8);
-  CHECK(scaled_plan(base, ScaledAxis::Ep, ScalingMode::Strong, 64, kOwn).rule != "");  // 8 experts
+  CHECK(scaled_plan(base, ScaledAxis::Ep, ScalingMode::Strong, 64).rule != "");  // 8 experts
 }
 
 TEST_CASE("A batch that keeps the efficiency does, and a smaller one does not",
@@ -144,7 +144,7 @@ TEST_CASE("A batch that keeps the efficiency does, and a smaller one does not",
   constexpr double kLeast = 0.97;
   constexpr std::int64_t kBatch = 64;
   const ScalingCurve curve = scale_plan(
-      sim::tiny_plan({}, kBatch), ScaledAxis::Dp, h100s(1), kOwn,
+      sim::tiny_plan({}, kBatch), ScaledAxis::Dp, h100s(1),
       {.devices = {1, 2, 8, 32}, .least_efficiency = kLeast, .iso_efficiency = true}, serial());
   const double mfu = curve.points[0].figures->step.mfu;
   const auto efficiency = [&](const ScalingPoint& point, std::int64_t batch) {

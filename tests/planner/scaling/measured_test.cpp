@@ -17,8 +17,8 @@ void refuses(const std::string& text, const std::string& why) {
 }
 
 ScalingCurve tiny_curve() {
-  return scale_plan(sim::tiny_plan({}, 64), ScaledAxis::Dp, h100s(1), kOwn,
-                    {.devices = {1, 2, 3, 4}}, serial());
+  return scale_plan(sim::tiny_plan({}, 64), ScaledAxis::Dp, h100s(1), {.devices = {1, 2, 3, 4}},
+                    serial());
 }
 
 double predicted_s(const ScalingCurve& curve, std::size_t point) {

@@ -43,14 +43,13 @@ SearchRequest request_of(const BoundCase& one) {
   request.workload = {
       .seq_len = one.seq_len, .global_batch_size = one.batch, .precision = DType::BF16};
   request.space = space_preset("offload");
-  request.software = one.software;
+  request.stack.software = one.software;
   request.space = space_of(request);
   return request;
 }
 
-bool obeys_rules(const program::Plan& plan, const SearchRequest& request) {
-  return program::check(plan).empty() &&
-         sim::software_violations(plan, sim::load_execution_profile(request.software)).empty();
+bool obeys_rules(const program::Plan& plan) {
+  return program::check(plan).empty() && sim::software_violations(plan).empty();
 }
 
 std::vector<Candidate> candidates_of(const SearchRequest& request) {
@@ -138,7 +137,7 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
       for_each_variant(request, candidate, [&](const Candidate& variant, const auto&, const auto&) {
         ++total;
         const program::Plan plan = make_plan(request, variant);
-        if (!obeys_rules(plan, request)) return;
+        if (!obeys_rules(plan)) return;
         const sim::StepPrediction step = estimate(plan, {});
         if (step.fits(request.memory_reserve))
           keep_least(all, family_of(variant), step.step_time_s);
@@ -168,13 +167,13 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
     const sim::Wanted nothing{.step_time_s = kLessThanAny, .memory_reserve = std::nullopt};
     for (const Candidate& candidate : candidates_of(request)) {
       const program::Plan plan = make_plan(request, candidate);
-      if (!obeys_rules(plan, request)) continue;
+      if (!obeys_rules(plan)) continue;
       const sim::StepPrediction core = estimate(plan, {});
       for_each_variant(request, candidate,
                        [&](const Candidate& variant, const ScheduleVariant& schedule,
                            std::optional<int> layers) {
                          const program::Plan varied = make_plan(request, variant);
-                         if (++compared % 11 != 0 || !obeys_rules(varied, request)) return;
+                         if (++compared % 11 != 0 || !obeys_rules(varied)) return;
                          const double least =
                              least_step_s(candidate, core, schedule, layers, request);
                          const double step = estimate(varied, {}).step_time_s;

@@ -229,13 +229,13 @@ TEST_CASE("only as many layers are recomputed as memory demands", "[planner][sea
 
 TEST_CASE("a stack that recomputes all layers or none is not asked for some", "[planner][search]") {
   SearchRequest request = small_request(1);
-  request.software = "megatron-core";
+  request.stack.software = "megatron-core";
   request.workload.precision = DType::BF16;
   request.constraints = {.micro_batch_size = 1};
   const FakeWeights weights{.recompute_selective = 0.4, .capacity_bytes = 1000};
   CHECK(found(request, weights).ranked.front().plan.recompute ==
         program::Recompute{program::RecomputeKind::Full, 8});
-  request.software = "nanotron";
+  request.stack.software = "nanotron";
   const SearchResult result = found(request, weights);
   for (const RankedPlan& ranked : result.ranked) CHECK_FALSE(ranked.plan.recompute.num_layers);
   CHECK(result.ranked.front().plan.recompute ==

@@ -24,6 +24,13 @@ std::string words(const std::string& text, const Environment& environment = {}) 
   return shown;
 }
 
+/// Why a word is not known.
+std::vector<std::string> whys(const Value& value) {
+  std::vector<std::string> all;
+  for (const Unknown& each : value.unknown) all.push_back(each.why);
+  return all;
+}
+
 std::string refusal(const std::string& text) {
   try {
     read(text);
@@ -100,20 +107,22 @@ TEST_CASE("what cannot be known is named", "[planner][shell]") {
   REQUIRE(script.commands.size() == 1);
   const auto& read_words = script.commands.front().words;
   REQUIRE(read_words.size() == 5);
-  CHECK(read_words[1].unknown == std::vector<std::string>{"1 is not set"});
+  CHECK(whys(read_words[1]) == std::vector<std::string>{"1 is not set"});
   CHECK(read_words[2].text == "${B}/x");
-  CHECK(read_words[2].unknown == std::vector<std::string>{"B is not set"});
-  CHECK(read_words[3].unknown == std::vector<std::string>{"$(nproc) is a command's output"});
-  CHECK(read_words[4].unknown == std::vector<std::string>{"`hostname` is a command's output"});
+  CHECK(whys(read_words[2]) == std::vector<std::string>{"B is not set"});
+  CHECK(read_words[2].unknown.front().needs == std::set<std::string>{"B"});
+  CHECK(whys(read_words[3]) == std::vector<std::string>{"$(nproc) is a command's output"});
+  CHECK(whys(read_words[4]) == std::vector<std::string>{"`hostname` is a command's output"});
   CHECK(words("prog $1", {{"1", "here"}}) == "<prog><here>");
   const Script split = read("A=(\"--save ${DIR}/x --lr 1 --at $(date +%s)\"); prog ${A[@]}");
   const auto& fields = split.commands.front().words;
   REQUIRE(fields.size() == 7);
-  CHECK(fields[2] == Value{"${DIR}/x", {"DIR is not set", "$(date +%s) is a command's output"}});
+  CHECK(fields[2].text == "${DIR}/x");
+  CHECK(whys(fields[2]) == std::vector<std::string>{"DIR is not set"});
   CHECK(fields[4] == Value{"1", {}});
   CHECK(fields[6].text == "$(date +%s)");
   const Script counted = read("N=$((NODES*8)); prog $N");
-  CHECK(counted.commands.front().words[1].unknown == std::vector<std::string>{"NODES is not set"});
+  CHECK(whys(counted.commands.front().words[1]) == std::vector<std::string>{"NODES is not set"});
 }
 
 TEST_CASE("branches that need the machine are left out and listed", "[planner][shell]") {
@@ -130,7 +139,7 @@ TEST_CASE("branches that need the machine are left out and listed", "[planner][s
   CHECK(script.commands.front().words.front().text == "-v");
   const auto& read_words = script.commands.back().words;
   CHECK(read_words[1].text == "4");
-  CHECK(read_words[2].unknown == std::vector<std::string>{"B is set in a loop"});
+  CHECK(read_words[2].text == "2");
   CHECK(read_words[3].text == "none");
   CHECK(script.assumptions ==
         std::vector<std::string>{
@@ -138,6 +147,97 @@ TEST_CASE("branches that need the machine are left out and listed", "[planner][s
             "run.sh:5: a branch of this 'if' is left out: its condition is not known",
             "run.sh:6: KEY is not set: taken as empty", "run.sh:9: 1 is not set: taken as empty",
             "run.sh:9: 'exit' in a branch is passed over: what it checks is taken to hold"});
+}
+
+TEST_CASE("loops run where their words are known, else what they set is not", "[planner][shell]") {
+  CHECK(words("A=; for i in 1 2 3; do A+=$i; done; prog $A $i") == "<prog><123><3>");
+  CHECK(words("A=; for i in 1 2 3; do if [ $i = 2 ]; then continue; fi; A+=$i; done; prog $A") ==
+        "<prog><13>");
+  CHECK(words("A=; for i in 1 2 3; do if [ $i = 2 ]; then break; fi; A+=$i; done; prog $A") ==
+        "<prog><1>");
+  CHECK(words("N=3; A=; while [ $N -gt 0 ]; do A+=$N; N=$((N-1)); done; prog $A") == "<prog><321>");
+  CHECK(words("for i in $(seq 2); do A+=$i; done; prog $A") == "<prog><12>");
+  CHECK(words("for i in; do A=1; done; prog ${A:-none}") == "<prog><none>");
+  const Script unknown = read("for i in $X; do A=$i; done; prog $A");
+  CHECK(whys(unknown.commands.front().words[1]) == std::vector<std::string>{"A is set in a loop"});
+  CHECK(refusal("while true; do A=1; done; prog $A") == "accepted");
+  CHECK(refusal("while true; do while true; do A=1; done; done")
+            .ends_with("its variables grow beyond 2 MiB of text"));
+}
+
+TEST_CASE("arguments are given, counted, shifted and passed on", "[planner][shell]") {
+  const Environment three{{"1", "a"}, {"2", "b c"}, {"3", "d"}};
+  CHECK(words("prog $# \"$@\" $3 ${2}", three) == "<prog><3><a><b c><d><d><b><c>");
+  CHECK(words("shift; prog $# $1; ", three) == "<prog><2><b><c>");
+  CHECK(words("shift 2; prog $# $1 \"$2\"", three) == "<prog><1><d><$2>");
+  CHECK(words("while [[ $# -gt 0 ]]; do case $1 in --tp) TP=$2; shift 2;; *) shift;; esac; done\n"
+              "prog $TP",
+              {{"1", "x"}, {"2", "--tp"}, {"3", "8"}}) == "<prog><8>");
+  CHECK(words("set -- p q; prog $2 $#") == "<prog><q><2>");
+  CHECK(words("f() { A=\"$1-$2-$#\"; }; f x; prog $A $1", three) == "<prog><x--1><a>");
+  const Script script = read("SIZE=$2\nif [ $SIZE = 7B ]; then L=32; fi\nprog $L ${4}");
+  CHECK(script.argument_names == std::map<std::string, std::string>{{"2", "SIZE"}});
+  CHECK(script.choices.at("2") == std::vector<std::string>{"7B"});
+  CHECK(script.last_argument == 4);
+}
+
+TEST_CASE("what a branch sets is unknown where its condition needs an argument",
+          "[planner][shell]") {
+  const Script script = read(
+      "SIZE=$1\nA=(--x 1)\nB=1\nC=1\n"
+      "if [ $SIZE = 7B ]; then B=2; A+=(--bf16); elif [ $SIZE = 8B ]; then B=3; else B=4; fi\n"
+      "case $SIZE in 7B) D=1;; *) D=2;; esac\n"
+      "[ $SIZE = 7B ] && E=\" --swiglu\"\n"
+      "if [ -f x ]; then C=2; fi\n"
+      "prog $B $C ${A[@]} $D $E\n");
+  const auto& all = script.commands.front().words;
+  REQUIRE(all.size() == 8);
+  const std::set<std::string> first{"1"};
+  CHECK(all[1].unknown.front().needs == first);
+  CHECK(all[1].unknown.front().why == "B depends on what is not known");
+  CHECK(all[2] == Value{"1", {}});  // a file's test leaves its branch out, and says so
+  CHECK(all[3].text == "--x");
+  CHECK(all[4].text == "1");
+  CHECK(all[5].unknown.front().flags == std::set<std::string>{"--bf16"});
+  CHECK(all[6].unknown.front().needs == first);
+  CHECK(all[7].unknown.front().flags == std::set<std::string>{"--swiglu"});
+  CHECK(script.choices.at("1") == std::vector<std::string>{"7B", "8B"});
+  // One test that is false decides, whatever the other needs.
+  CHECK(words("T=1; A=1; if [ $1x = y ] && [ $T -gt 1 ]; then A=2; fi; prog $A") == "<prog><1>");
+}
+
+TEST_CASE("commands that need no machine are worked out", "[planner][shell]") {
+  CHECK(words("prog $(basename /a/b.sh .sh) $(dirname /a/b.sh) `basename x/y`") ==
+        "<prog><b></a><y>");
+  CHECK(words("prog $(echo 2*3 | bc) $(expr 7 + 1) $(seq 2 4) $(echo a b)") ==
+        "<prog><6><8><2><3><4><a><b>");
+  CHECK(words("D=$(cd $(dirname $0) && pwd); prog $D $0") == "<prog><.><run.sh>");
+  CHECK(words("F=a/b.tar.gz; prog ${F##*/} ${F%.gz} ${F%%.*} ${F#a} ${F/b/c} ${F:2:1}") ==
+        "<prog><b.tar.gz><a/b.tar><a/b></b.tar.gz><a/c.tar.gz><b>");
+  CHECK(words("A=aB; N=A; prog ${A^^} ${A,,} ${!N}") == "<prog><AB><ab><aB>");
+  const Script unknown = read("prog $(basename $1) $(nproc) $(echo 1.5*2 | bc)");
+  const auto& all = unknown.commands.front().words;
+  CHECK(all[1].unknown.front().needs == std::set<std::string>{"1"});
+  CHECK_FALSE(all[2].known());
+  CHECK_FALSE(all[3].known());
+}
+
+TEST_CASE("scripts in strings, here-documents and files are read, too", "[planner][shell]") {
+  CHECK(words("C=\"prog --a '1 2' \\$B\"; B=3; eval $C") == "<prog><--a><1 2><3>");
+  CHECK(words("srun -N 2 bash -c 'A=4; prog $A'") == "<srun><-N><2><bash><prog><4>");
+  CHECK(words("T=5; sbatch <<EOF\n#SBATCH -N 2\nprog \"$T\" \\$T\nEOF\n") ==
+        "<sbatch><prog><5><5>");
+  CHECK(words("cat > job.sh <<'EOF'\nprog $1\nEOF\nsbatch job.sh\n").starts_with("<sbatch><prog>"));
+  const Script script = read_script({{"a.sh", "bash sub/b.sh 7"}}, "a.sh", {},
+                                    [](const std::string& path) -> std::optional<std::string> {
+                                      if (path != "sub/b.sh") return std::nullopt;
+                                      return "prog $1";
+                                    });
+  REQUIRE(script.commands.size() == 1);
+  CHECK(script.commands.front().words.back().text == "7");
+  CHECK(words("prog <<< word x") == "<prog><x>");
+  CHECK(shell_words("a 'b c' d\\ e") == std::vector<std::string>{"a", "b c", "d e"});
+  CHECK_THROWS_AS(shell_words("a | b"), ConfigError);
 }
 
 TEST_CASE("here-documents are passed over, directives of Slurm kept", "[planner][shell]") {

@@ -15,10 +15,9 @@
 namespace meshplan::planner {
 
 struct CheckRequest {
-  program::Plan plan;
-  Facts beside;  // settings of the stack that a file told and a plan has no word for
+  program::Plan plan;  // its stack prices it
+  Facts beside;        // settings of the stack that a file told and a plan has no word for
   std::string target = std::string(kOwnTarget);
-  std::string software;                 // profile of sim that prices it; empty: the target's
   std::optional<sim::Cluster> cluster;  // absent, or of other ranks than the plan has: rules alone
   std::string no_cluster = "the plan holds no cluster, and none is named (--cluster)";
   double memory_reserve = sim::kMemoryReserve;  // part of a device that suggestions leave free
@@ -27,6 +26,7 @@ struct CheckRequest {
 /// What a stage's fullest rank is predicted to hold.
 struct StageNeed : sim::MemoryNeed {
   int stage = 0;
+  sim::ShownMemory shown = {};  // of other software; else 0
 };
 
 /// A change of a plan and what it comes to; the global batch and what is trained stay as they are.
@@ -42,6 +42,7 @@ struct CheckResult {
   std::vector<StageNeed> stages;            // empty: not predicted
   std::optional<sim::StepPrediction> step;  // as estimated, like that of the changes
   std::string not_predicted;                // why, where it is not
+  std::vector<std::string> other_releases;  // whose verdict on memory is another
   /// Of a plan that does not fit: changes with which it does, fastest first. Two at a time where
   /// none does alone.
   std::vector<PricedChange> fitting;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/rules/rules.hpp"
 #include "planner/search/search.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan/plan.hpp"
@@ -48,27 +49,27 @@ struct PricedPlan : TimedPlan {
 /// @param adjustment  of runs of other software; null: none
 /// @throws ConfigError if its ranks are not the cluster's, or its operations too many to play
 PricedPlan price(const program::Plan& plan, const sim::Cluster& cluster,
-                 const std::string& software, const sim::Adjustment* adjustment = nullptr);
+                 const sim::Adjustment* adjustment = nullptr);
 
 /// @returns nothing of a plan of ours that takes more events of the engine
 std::optional<PricedPlan> price_within(std::int64_t most_events, const program::Plan& plan,
-                                       const sim::Cluster& cluster, const std::string& software,
+                                       const sim::Cluster& cluster,
                                        const sim::Adjustment* adjustment = nullptr);
 
-/// The rules that a plan breaks: ours, else the software's.
-std::vector<program::Violation> broken_rules(const program::Plan& plan,
-                                             const std::string& software);
+/// The rules that a plan breaks: ours, else its stack's.
+std::vector<program::Violation> broken_rules(const program::Plan& plan);
 
-/// What the stack itself refuses of a plan, by its own rules (planner/rules); none of ours.
+/// What its stack itself refuses of a plan, by its own rules (planner/rules); none of ours.
+/// @param told  settings of the stack that the plan has no word for
 std::vector<program::Violation> refusals_of_stack(const program::Plan& plan,
-                                                  const std::string& software);
+                                                  const Facts& told = {});
 
 /// Step times nearer to each other than this are a tie: what the predictions of two plans on one
 /// cluster cannot tell apart, and no less than runs of one plan differ by.
 double told_apart_s(const TimedPlan& a, const TimedPlan& b);
 
 /// A plan of a search, as the search has played or estimated it.
-TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster, const std::string& software,
+TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster,
                 const sim::Adjustment* adjustment = nullptr);
 
 }  // namespace meshplan::planner

@@ -28,7 +28,6 @@ struct Standing {
 /// What prices rest on.
 struct PricedOn {
   const sim::Cluster& cluster;
-  const std::string& software;
   double memory_reserve = sim::kMemoryReserve;  // part of each device that stays free
   std::shared_ptr<const sim::Adjustment> adjustment = nullptr;
 };

@@ -2,6 +2,7 @@
 // back from somebody's launch script or configuration.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,7 +12,7 @@
 #include "planner/rules/rules.hpp"
 #include "program/certificate/certificate.hpp"
 #include "program/plan/plan.hpp"
-#include "sim/stacks/software.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::planner {
 
@@ -30,6 +31,7 @@ struct ExportRequest {
   std::vector<std::string> reasons;  // why this plan: for its README
   std::string launch;                // of a job file: the format whose launch script it starts
   std::optional<program::Certificate> certificate;  // of the plan; goes along
+  std::optional<sim::Cluster> cluster;              // where it will run, if that is known
 };
 
 /// A foreign configuration as the files that its reader may look at, by name; `main` is the one
@@ -40,17 +42,18 @@ struct ImportRequest {
   std::optional<models::ModelSpec> model;  // given beside the files: they need not describe it
   std::optional<int> ranks;                // likewise the number of GPUs
   std::map<std::string, std::string> environment;  // variables that a script leaves to its caller
+  std::optional<std::string> arguments = {};       // of a script, as on a command line: "dsw 7B 1"
+  /// The text of a file that `main` may name by a path beside it, and that is not among `files`.
+  std::function<std::optional<std::string>(const std::string& path)> open = nullptr;
 };
 
 struct ImportedPlan {
-  program::Plan plan;                    // without cluster and prediction
-  std::string software;                  // profile of sim that prices it
+  program::Plan plan;                    // with its stack, without cluster and prediction
   std::vector<std::string> assumptions;  // what the files leave open, and what was taken for it
   std::vector<std::string> ignored;  // settings that do not change what is predicted, as written
   /// Settings of the stack that a plan has no word for and its rules ask about, by the rules'
   /// names: booleans are 0 and 1.
   Facts facts;
-  sim::RunSettings settings;  // how the stack is asked to run it, beyond the plan
 };
 
 /// One target.
@@ -73,9 +76,21 @@ const std::vector<Format>& formats();
 /// @throws ConfigError with the nearest one
 const Format& format_of(std::string_view name);
 
+struct ExportedFolder {
+  std::vector<ExportedFile> files;
+  /// What the written files ask of their stack, read back and priced on the request's cluster: step
+  /// time, memory and whether that suffices, a sentence. Empty: a job around another target, no
+  /// cluster, or a plan that cannot be priced so.
+  std::string predicted;
+};
+
 /// The whole folder: what the format writes, the plan, and a README.md that says why this plan.
 /// @throws ConfigError for a format that is not written, and for what it cannot express
-std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequest& request);
+ExportedFolder exported_folder(const Format& format, const ExportRequest& request);
+
+/// What the files that export would write tell their stack besides the plan, as the rules of the
+/// stack name it. Empty where it would write none.
+Facts facts_of_export(const Format& format, const ExportRequest& request);
 
 /// The format of a file by its name and content; null where none recognizes it.
 const Format* recognized_format(std::string_view name, std::string_view text);

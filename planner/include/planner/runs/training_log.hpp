@@ -20,6 +20,9 @@ struct LoggedRun {
   int first_line = 0;                // 1 = the first of the file
   int step_lines = 0;                // which say the time of a step; ranks may repeat one
   int other_lines = 0;
+  // The most that PyTorch's allocator held on a rank that says so; 0: none does.
+  double allocated_bytes = 0;
+  double reserved_bytes = 0;
 };
 
 /// Reads lines of Megatron-LM (also of Megatron-DeepSpeed), torchtitan, nanotron, DeepSpeed's timer

@@ -112,8 +112,7 @@ struct ScaledPlan {
 
 /// All else stays as it is: layers are divided evenly over more stages, buckets keep their default
 /// where they had it. @param software  whose rules the plan must obey, too
-ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode mode, int devices,
-                       const std::string& software);
+ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode mode, int devices);
 
 /// Called before each size is simulated or searched. From any worker.
 using ScalingProgress = std::function<void(int devices)>;
@@ -122,8 +121,8 @@ using ScalingProgress = std::function<void(int devices)>;
 /// @param cluster  as large as the plan; it is resized
 /// @throws ConfigError for sizes that are none, and a base whose schedule is written for its stages
 ScalingCurve scale_plan(const program::Plan& base, ScaledAxis axis, const sim::Cluster& cluster,
-                        const std::string& software, const ScalingRequest& request,
-                        const ParallelFor& parallel_for, const ScalingProgress& progress = {});
+                        const ScalingRequest& request, const ParallelFor& parallel_for,
+                        const ScalingProgress& progress = {});
 
 /// Points that are each the best plan of a search. Weak scaling multiplies the global batch.
 /// @param search  at the first size

@@ -1,6 +1,7 @@
 // What a table that compares plans shows of each.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ struct PlanFigures : PricedPlan {
 
   int devices() const { return plan.parallel.world_size(); }
   double tokens_per_s() const;
-  /// Bytes that a rank sends in a step, where none are sent twice, the mean over ranks.
-  double bytes_sent() const;
+  /// Bytes that a rank sends in a step, where none are sent twice, the mean over ranks; of other
+  /// software they are not counted.
+  std::optional<double> bytes_sent() const;
   /// Seconds of a step in which it communicates and nothing hides that.
   double exposed_s() const;
   sim::Interval interval() const { return sim::interval_of(terms, step.step_time_s); }
@@ -28,7 +30,6 @@ struct PlanFigures : PricedPlan {
 bool is_communication(sim::StepPart part);
 
 /// @throws ConfigError as price()
-PlanFigures figures_of(const program::Plan& plan, const sim::Cluster& cluster,
-                       const std::string& software);
+PlanFigures figures_of(const program::Plan& plan, const sim::Cluster& cluster);
 
 }  // namespace meshplan::planner

@@ -30,7 +30,7 @@ constexpr double kFarSlower = 1.25;
 struct SearchRequest {
   models::ModelSpec model;
   sim::Cluster cluster;                                         // all of its ranks are used
-  std::string software = std::string(sim::kOwnSoftware);        // that runs the plan
+  program::Stack stack;                                         // that runs the plan
   std::shared_ptr<const sim::Adjustment> adjustment = nullptr;  // of its runs by measured ones
   program::Workload workload;
   Constraints constraints;

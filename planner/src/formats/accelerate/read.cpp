@@ -19,8 +19,8 @@ using program::ContextMethod;
 using program::Plan;
 using program::RecomputeKind;
 
-constexpr std::array<std::string_view, 5> kTypes = {"FSDP", "MULTI_GPU", "NO", "MEGATRON_LM",
-                                                    "DEEPSPEED"};
+constexpr std::array<std::string_view, 7> kTypes = {"FSDP", "MULTI_GPU",   "MULTI_XPU", "MULTI_NPU",
+                                                    "NO",   "MEGATRON_LM", "DEEPSPEED"};
 constexpr std::array<std::string_view, 4> kPrecisions = {"bf16", "fp16", "no", "fp8"};
 constexpr std::array<std::string_view, 2> kStrategies = {"allgather", "alltoall"};
 /// The first five as FSDP 1 numbers them, from 1.
@@ -29,13 +29,11 @@ constexpr std::array<std::string_view, 5> kShardings = {"FULL_SHARD", "SHARD_GRA
 
 class AccelerateReader {
  public:
-  explicit AccelerateReader(const ImportRequest& request)
-      : request_(request),
-        in_(parse_yaml(main_text(request), request.main), request.main),
-        arguments_(request) {}
+  AccelerateReader(const ImportRequest& request, Settings& in, const ScriptArguments& arguments,
+                   ImportedPlan& result)
+      : request_(request), in_(in), arguments_(arguments), result_(result) {}
 
-  ImportedPlan run() {
-    plan().model = given_model(request_, "accelerate");
+  void run() {
     const auto type = in_.word("distributed_type", kTypes);
     if (!type) in_.fail("distributed_type", "FSDP, MULTI_GPU, MEGATRON_LM or DEEPSPEED");
     read_machines(*type == "NO");
@@ -52,8 +50,6 @@ class AccelerateReader {
       plan().bucket_bytes = default_bucket_bytes(plan().parallel);
     }
     check_ranks(request_, plan(), "num_processes and its degrees");
-    list_ignored(in_, result_);
-    return std::move(result_);
   }
 
  private:
@@ -64,13 +60,27 @@ class AccelerateReader {
     auto given = in_.small("num_processes");
     machines_ = in_.small("num_machines").value_or(1);
     if (!given && single) given = 1;
-    if (!given && request_.ranks) given = request_.ranks;
-    if (!given) in_.fail("num_processes", "the number of GPUs");
+    if (request_.ranks && given && *given != *request_.ranks)
+      assume(fmt::format("num_processes = {} (the GPUs given; the file says {})", *request_.ranks,
+                         *given));
+    if (request_.ranks) given = request_.ranks;
+    if (!given)
+      throw ConfigError(fmt::format(
+          "{}: nothing says how many GPUs there are (num_processes of accelerate); give it with "
+          "--gpus",
+          in_.file()));
     processes_ = *given;
+    if (machines_ > 1 && processes_ % machines_ != 0) {
+      assume(fmt::format("num_machines = 1 (the file's {} do not divide {} GPUs)", machines_,
+                         processes_));
+      machines_ = 1;
+    }
   }
 
   void read_precision() {
-    const auto name = in_.word("mixed_precision", kPrecisions);
+    auto name = in_.word("mixed_precision", kPrecisions);
+    for (const char* const type : {"bf16", "fp16"})  // the program's own arguments
+      if ((!name || *name == "no") && arguments_.flag(type).value_or(false)) name = type;
     if (!name) assume("workload.precision = fp32 (no mixed_precision)");
     program::set_precision(plan().workload, !name || *name == "no"
                                                 ? program::Precision::F32
@@ -84,7 +94,7 @@ class AccelerateReader {
     if (fsdp) read_sharding(version);
     plan().offload_optimizer = fsdp && in_.flag("fsdp_config.fsdp_offload_params").value_or(false);
     const bool recomputes = in_.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false) ||
-                            arguments_.has("gradient_checkpointing");
+                            arguments_.flag("gradient_checkpointing").value_or(false);
     plan().recompute.kind = recomputes ? RecomputeKind::Full : RecomputeKind::None;
     choose_software();
   }
@@ -156,30 +166,49 @@ class AccelerateReader {
 
   void choose_software() {
     const bool gathered = plan().zero_stage == 2 && plan().parallel.tp * plan().parallel.cp == 1;
-    result_.software = plan().zero_stage == 0 ? "nanotron"
-                       : gathered             ? "fms-fsdp-2024-eager"
-                                              : "torchtitan-eager";
+    result_.plan.stack.software = plan().zero_stage == 0 ? "nanotron"
+                                  : gathered             ? "fms-fsdp-2024-eager"
+                                                         : "torchtitan-eager";
     assume(fmt::format("priced as {}: no profile is fitted to transformers under accelerate",
-                       result_.software));
+                       result_.plan.stack.software));
   }
 
   void read_deepspeed_section() {
+    const int sp = in_.small("parallelism_config.parallelism_config_sp_size").value_or(1);
     if (const auto file = in_.text("deepspeed_config.deepspeed_config_file")) {
-      const std::string* text = sibling(request_, *file);
-      if (text == nullptr)
-        in_.fail("deepspeed_config.deepspeed_config_file", "a file that is beside this one");
-      Settings json(parse_json(*text, *file), *file, kDeepSpeedAuto);
-      apply_deepspeed(json, {processes_, "num_processes"}, arguments_, result_);
+      const std::optional<std::string> text = named_file(request_, *file);
+      if (!text)
+        in_.fail("deepspeed_config.deepspeed_config_file",
+                 "a file that is beside this one, or at this path from a folder above it");
+      Json config = deepspeed_json(*text, *file);
+      if (sp > 1 && config.is_object()) config["sequence_parallel_size"] = sp;
+      Settings json(std::move(config), *file, kDeepSpeedAuto);
+      apply_deepspeed(json, {processes_, "num_processes"}, arguments_of_deepspeed(), result_);
       for (const std::string& line : json.unread())
         result_.ignored.push_back(fmt::format("{}: {}", *file, line));
+    } else if (const Json* whole = in_.value("deepspeed_config.deepspeed_config")) {
+      Json config = *whole;  // as TrainingArguments take one, too
+      if (sp > 1 && config.is_object()) config["sequence_parallel_size"] = sp;
+      Settings json(std::move(config), in_.file() + ": deepspeed", kDeepSpeedAuto);
+      apply_deepspeed(json, {processes_, "num_processes"}, arguments_of_deepspeed(), result_);
     } else {
-      read_inline_deepspeed();
+      read_inline_deepspeed(sp);
     }
+    if (in_.word("mixed_precision", kPrecisions).value_or("") == "fp8")
+      program::set_precision(plan().workload, program::Precision::Fp8);
     apply_sequence_argument(arguments_, result_);
   }
 
+  /// accelerate fills "auto" of bf16 and fp16 in by its mixed_precision.
+  ScriptArguments arguments_of_deepspeed() {
+    ScriptArguments arguments = arguments_;
+    if (const auto name = in_.word("mixed_precision", kPrecisions); name && *name != "no")
+      arguments.add(*name == "fp8" ? "bf16" : *name, "true", in_.file() + ": mixed_precision");
+    return arguments;
+  }
+
   /// The section as a ds_config.json that it stands for.
-  void read_inline_deepspeed() {
+  void read_inline_deepspeed(int sp) {
     const std::string at = "deepspeed_config.";
     Json config = Json::object();
     config["zero_optimization"]["stage"] = in_.small(at + "zero_stage", between(0, 3)).value_or(2);
@@ -189,16 +218,19 @@ class AccelerateReader {
     if (const auto steps = in_.integer(at + "gradient_accumulation_steps"))
       config["gradient_accumulation_steps"] = *steps;
     if (const auto clip = in_.number(at + "gradient_clipping")) config["gradient_clipping"] = *clip;
-    if (const auto name = in_.word("mixed_precision", kPrecisions); name && *name != "no")
-      config[*name]["enabled"] = true;
+    for (const char* const type : {"bf16", "fp16"}) config[type]["enabled"] = "auto";
+    if (const auto name = in_.word("mixed_precision", kPrecisions); name && *name == "no")
+      for (const char* const type : {"bf16", "fp16"})
+        if (!arguments_.has(type)) config[type]["enabled"] = false;
+    if (sp > 1) config["sequence_parallel_size"] = sp;
     Settings json(std::move(config), in_.file() + ": deepspeed_config", kDeepSpeedAuto);
-    apply_deepspeed(json, {processes_, "num_processes"}, arguments_, result_);
+    apply_deepspeed(json, {processes_, "num_processes"}, arguments_of_deepspeed(), result_);
   }
 
   const ImportRequest& request_;
-  Settings in_;
-  const ScriptArguments arguments_;
-  ImportedPlan result_;
+  Settings& in_;
+  const ScriptArguments& arguments_;
+  ImportedPlan& result_;
   int processes_ = 1;
   int machines_ = 1;
 };
@@ -211,8 +243,18 @@ bool has_type(std::string_view name, std::string_view text, std::string_view typ
 }  // namespace
 }  // namespace accelerate
 
+void apply_accelerate(const ImportRequest& request, Settings& in, const ScriptArguments& arguments,
+                      ImportedPlan& imported) {
+  accelerate::AccelerateReader(request, in, arguments, imported).run();
+}
+
 ImportedPlan read_accelerate(const ImportRequest& request) {
-  return accelerate::AccelerateReader(request).run();
+  ImportedPlan imported;
+  imported.plan.model = given_model(request, "accelerate");
+  Settings in(parse_yaml(main_text(request), request.main), request.main, kDeepSpeedAuto);
+  apply_accelerate(request, in, ScriptArguments(request), imported);
+  list_ignored(in, imported);
+  return imported;
 }
 
 bool recognizes_accelerate_fsdp(std::string_view name, std::string_view text) {

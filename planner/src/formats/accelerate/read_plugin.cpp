@@ -21,7 +21,7 @@ class PluginReader {
       : in_(in), processes_(processes), imported_(imported) {}
 
   std::optional<int> run() {
-    imported_.software = "megatron-core";
+    imported_.plan.stack.software = "megatron-core";
     read_degrees();
     read_recompute();
     plan().zero_stage = flag("use_distributed_optimizer").value_or(false) ? 1 : 0;

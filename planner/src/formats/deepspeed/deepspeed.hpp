@@ -16,6 +16,10 @@ bool recognizes_deepspeed(std::string_view name, std::string_view text);
 void refuse_for_deepspeed(Refusals& refusals, const program::Plan& plan);
 std::string deepspeed_configuration(const program::Plan& plan);
 
+/// A ds_config.json, which may have comments: DeepSpeed reads it as Hjson.
+/// @throws ConfigError as parse_json
+Json deepspeed_json(std::string_view text, const std::string& file);
+
 /// GPUs that are known from elsewhere, and where from; absent: the batch sizes must tell.
 struct KnownRanks {
   std::optional<int> number;

@@ -3,7 +3,9 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
 
+#include "core/relaxed_json.hpp"
 #include "formats/deepspeed/deepspeed.hpp"
 #include "formats/text/imported.hpp"
 
@@ -17,6 +19,10 @@ using program::OptimizerKind;
 using program::Plan;
 using program::RecomputeKind;
 
+/// Defaults of transformers.TrainingArguments.
+constexpr std::int64_t kTrainerBatch = 8;
+constexpr std::int64_t kTrainerAccumulation = 1;
+
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kOptimizers = {"AdamW", "Adam", "SGD"};
 
@@ -27,34 +33,85 @@ class DeepSpeedReader {
       : in_(in), ranks_(ranks), arguments_(arguments), imported_(imported) {}
 
   void run() {
+    refuse_other_computation();
     read_precision();
     read_zero();
     read_degrees();
     read_batch();
     read_optimizer();
     read_recompute();
-    choose_software();
+    imported_.plan.stack.software = "deepspeed";
     for (const std::string& path : in_.left_open())
-      assume(fmt::format("{} = auto: taken as if it were not there", path));
+      if (settled_.insert(path).second)
+        assume(fmt::format("{} = auto: taken as if it were not there", path));
   }
 
  private:
   Plan& plan() { return imported_.plan; }
   void assume(std::string line) { imported_.assumptions.push_back(std::move(line)); }
 
-  bool enabled(const std::string& section, std::string_view script_flag) {
+  /// Sections that change what a step computes, for which a plan has no words.
+  void refuse_other_computation() {
+    for (const auto& [path, what] :
+         {std::pair{"data_efficiency.data_routing.random_ltd.enabled",
+                    "layers pass over tokens (random-LTD)"},
+          std::pair{"progressive_layer_drop.enabled", "layers are left out, more with time"},
+          std::pair{"sparse_attention", "attention is sparse"},
+          std::pair{"compression_training", "weights or activations are rounded or pruned"}}) {
+      const Json* value = in_.value(path);
+      if (value != nullptr && *value != Json(false))
+        in_.fail(path, fmt::format("none of it: {}, which a plan cannot say", what));
+    }
+  }
+
+  /// Is the key there, and left to the Trainer's arguments?
+  bool is_auto(std::string_view path) {
+    return in_.has(path) && in_.value(path) == nullptr &&
+           std::ranges::find(in_.left_open(), path) != in_.left_open().end();
+  }
+  /// "auto" of this key means something here.
+  void settle(std::string_view path) { settled_.emplace(path); }
+
+  /// "auto": the Trainer's --bf16 or --fp16 says it; absent where nobody can know.
+  std::optional<bool> enabled(const std::string& section) {
     const std::string path = section + ".enabled";
-    const auto given = in_.flag(path);
-    const bool open = !given && in_.has(path);  // "auto": the Trainer's arguments say
-    return given.value_or(open && arguments_.has(script_flag));
+    if (const auto given = in_.flag(path)) return given;
+    if (!is_auto(path)) return false;
+    settle(path);
+    if (const auto said = arguments_.flag(section)) return said;
+    return arguments_.empty() ? std::nullopt : std::optional(false);
   }
 
   void read_precision() {
-    const bool bf16 = enabled("bf16", "bf16");
-    const bool fp16 = enabled("fp16", "fp16");
-    if (bf16 && fp16) in_.fail("fp16.enabled", "false where bf16.enabled is true");
-    plan().workload.precision = bf16 ? DType::BF16 : fp16 ? DType::F16 : DType::F32;
-    if (!bf16 && !fp16) assume("workload.precision = fp32 (neither bf16 nor fp16 is enabled)");
+    std::optional<bool> bf16 = enabled("bf16");
+    std::optional<bool> fp16 = enabled("fp16");
+    if (bf16.value_or(false) && fp16.value_or(false))
+      in_.fail("fp16.enabled", "false where bf16.enabled is true");
+    if (const auto autocast = in_.flag("torch_autocast.enabled"); autocast.value_or(false)) {
+      const auto dtype = in_.text("torch_autocast.dtype");
+      const bool half = dtype && dtype->ends_with("float16") && !dtype->ends_with("bfloat16");
+      (half ? fp16 : bf16) = true;
+    }
+    if (!bf16 && !fp16.value_or(false)) {
+      bf16 = true;
+      assume_precision("bf16");
+    } else if (!fp16 && !bf16.value_or(false)) {
+      fp16 = true;
+      assume_precision("fp16");
+    }
+    const bool brain = bf16.value_or(false);
+    plan().workload.precision = brain                  ? DType::BF16
+                                : fp16.value_or(false) ? DType::F16
+                                                       : DType::F32;
+    if (plan().workload.precision == DType::F32)
+      assume("workload.precision = fp32 (neither bf16 nor fp16 is enabled)");
+  }
+
+  void assume_precision(std::string_view name) {
+    assume(
+        fmt::format("workload.precision = {0} ({0}.enabled = auto leaves it to the Trainer's "
+                    "--bf16 or --fp16, which nothing says; --args '--fp16 true' does)",
+                    name));
   }
 
   void read_zero() {
@@ -67,10 +124,18 @@ class DeepSpeedReader {
     }
     plan().zero_stage = in_.small(at + "stage", between(0, 3)).value_or(0);
     // zero/config.py, overlap_comm_valid
-    imported_.settings.overlap_dp = in_.flag(at + "overlap_comm").value_or(plan().zero_stage == 3);
-    const std::int64_t elements =
+    imported_.plan.stack.settings.overlap_dp =
+        in_.flag(at + "overlap_comm").value_or(plan().zero_stage == 3);
+    std::int64_t elements =
         in_.integer(at + "reduce_bucket_size", between(1, 1e15)).value_or(500'000'000);
+    // transformers/integrations/deepspeed.py, trainer_config_finalize
+    if (is_auto(at + "reduce_bucket_size")) {
+      settle(at + "reduce_bucket_size");
+      elements = std::int64_t{plan().model.hidden_size} * plan().model.hidden_size;
+    }
     plan().bucket_bytes = elements * size_of(plan().workload.precision);
+    imported_.plan.stack.settings.live_parameters =
+        in_.integer(at + "stage3_max_live_parameters", between(0, 1e15));
     read_offload(at);
     const Bounds ranks = between(-1, limits::kRanks);
     plan().zero_shard_group = std::max(0, in_.small(at + "mics_shard_size", ranks).value_or(0));
@@ -147,6 +212,11 @@ class DeepSpeedReader {
     if (!micro) micro = arguments_.integer("per_device_train_batch_size", 1, limits::kTokens);
     if (!accumulation)
       accumulation = arguments_.integer("gradient_accumulation_steps", 1, limits::kTokens);
+    if (!micro && !train) micro = trainer_default("train_micro_batch_size_per_gpu", kTrainerBatch);
+    if (!accumulation && !train)
+      accumulation = trainer_default("gradient_accumulation_steps", kTrainerAccumulation);
+    for (const char* const path : {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
+      if (is_auto(path)) settle(path);
     std::optional<int> dp = dp_of_ranks();
     if (!dp && train && micro && *train % (*micro * accumulation.value_or(1)) == 0 &&
         *train / (*micro * accumulation.value_or(1)) <= limits::kRanks) {
@@ -159,6 +229,15 @@ class DeepSpeedReader {
           fmt::format("{}: nothing says how many GPUs there are; give it with --gpus", in_.file()));
     plan().parallel.dp = *dp;
     divide_batch(train, micro, accumulation);
+  }
+
+  /// What "auto" takes from TrainingArguments that nobody set.
+  std::optional<std::int64_t> trainer_default(std::string_view path, std::int64_t value) {
+    if (!is_auto(path)) return std::nullopt;
+    assume(fmt::format(
+        "{} = {} (auto, and nothing says another value than the Trainer's default; --args does)",
+        path, value));
+    return value;
   }
 
   void divide_batch(std::optional<std::int64_t> train, std::optional<std::int64_t> micro,
@@ -178,18 +257,28 @@ class DeepSpeedReader {
           fmt::format("{}: train_batch_size: {} is not train_micro_batch_size_per_gpu({}) * "
                       "gradient_accumulation_steps({}) * dp({}) = {}; nearest: {}",
                       in_.file(), *train, *micro, accumulation.value_or(1), dp, product, product));
+    if (is_auto("train_batch_size")) {
+      settle("train_batch_size");
+      assume(fmt::format("train_batch_size = auto: {} of micro-batches, accumulation and dp",
+                         product));
+    }
     imported_.facts["gradient_accumulation"] = product / (*micro * dp);
     plan().micro_batch_size = static_cast<int>(*micro);
     plan().workload.global_batch_size = product;
   }
 
-  void take(std::string_view path, double& value) {
+  /// @param argument  of the Trainer, which "auto" stands for
+  void take(std::string_view path, std::string_view argument, double& value) {
     if (const auto given = in_.number(path)) value = *given;
+    if (argument.empty() || !is_auto(path)) return;
+    settle(path);
+    if (const auto given = arguments_.number(argument)) value = *given;
   }
 
   void read_optimizer() {
     OptimizerConfig& optimizer = plan().workload.optimizer;
-    optimizer.clip_norm = in_.number("gradient_clipping").value_or(optimizer.clip_norm);
+    if (!in_.has("optimizer")) apply_optimizer_arguments(arguments_, optimizer);
+    take("gradient_clipping", "max_grad_norm", optimizer.clip_norm);
     const std::string at = "optimizer.params.";
     const Json* type = in_.value("optimizer.type");
     if (type != nullptr) {
@@ -199,10 +288,10 @@ class DeepSpeedReader {
                        : kind == "AdamW" || decoupled ? OptimizerKind::AdamW
                                                       : OptimizerKind::Adam;
     }
-    take(at + "lr", optimizer.learning_rate);
-    take(at + "weight_decay", optimizer.weight_decay);
-    take(at + "eps", optimizer.epsilon);
-    take(at + "momentum", optimizer.momentum);
+    take(at + "lr", "learning_rate", optimizer.learning_rate);
+    take(at + "weight_decay", "weight_decay", optimizer.weight_decay);
+    take(at + "eps", "adam_epsilon", optimizer.epsilon);
+    take(at + "momentum", "", optimizer.momentum);
     if (const Json* betas = in_.value(at + "betas")) {
       if (!betas->is_array() || betas->size() != 2 || !(*betas)[0].is_number() ||
           !(*betas)[1].is_number())
@@ -230,7 +319,7 @@ class DeepSpeedReader {
 
   void read_recompute() {
     const bool configured = in_.has("activation_checkpointing");
-    const bool asked = arguments_.has("gradient_checkpointing");
+    const bool asked = arguments_.flag("gradient_checkpointing").value_or(false);
     in_.integer("activation_checkpointing.number_checkpoints", between(0, limits::kLayers));
     plan().recompute.kind = configured || asked ? RecomputeKind::Full : RecomputeKind::None;
     if (configured && !asked)
@@ -239,23 +328,11 @@ class DeepSpeedReader {
           "script uses it is in the script)");
   }
 
-  /// No profile has been fitted to DeepSpeed's ZeRO 2 and 3.
-  void choose_software() {
-    if (plan().zero_stage < 2) {
-      imported_.software = "megatron-deepspeed-2022";
-      return;
-    }
-    imported_.software = "fms-fsdp-2024-eager";
-    assume(
-        fmt::format("priced as PyTorch FSDP (fms-fsdp-2024-eager): no profile is fitted to "
-                    "DeepSpeed's ZeRO {}",
-                    plan().zero_stage));
-  }
-
   Settings& in_;
   const KnownRanks& ranks_;
   const ScriptArguments& arguments_;
   ImportedPlan& imported_;
+  std::set<std::string, std::less<>> settled_;  // keys whose "auto" was understood
 };
 
 /// From the launcher's arguments: deepspeed's or torchrun's.
@@ -279,10 +356,14 @@ void apply_deepspeed(Settings& in, const KnownRanks& ranks, const ScriptArgument
   deepspeed::DeepSpeedReader(in, ranks, arguments, imported).run();
 }
 
+Json deepspeed_json(std::string_view text, const std::string& file) {
+  return parse_json(without_json_comments(text), file);
+}
+
 ImportedPlan read_deepspeed(const ImportRequest& request) {
   ImportedPlan imported;
   imported.plan.model = given_model(request, "DeepSpeed");
-  Settings in(parse_json(main_text(request), request.main), request.main, kDeepSpeedAuto);
+  Settings in(deepspeed_json(main_text(request), request.main), request.main, kDeepSpeedAuto);
   const ScriptArguments arguments(request);
   apply_deepspeed(in, deepspeed::known_ranks(request, arguments), arguments, imported);
   check_ranks(request, imported.plan, "degrees");
@@ -293,8 +374,9 @@ ImportedPlan read_deepspeed(const ImportRequest& request) {
 
 bool recognizes_deepspeed(std::string_view name, std::string_view text) {
   return has_ending(name, {".json"}) &&
-         (text.find("\"zero_optimization\"") != text.npos ||
-          text.find("\"train_micro_batch_size_per_gpu\"") != text.npos);
+         (text.find("\"zero_optimization\"") != std::string_view::npos ||
+          text.find("\"train_micro_batch_size_per_gpu\"") != std::string_view::npos ||
+          text.find("\"train_batch_size\"") != std::string_view::npos);
 }
 
 }  // namespace meshplan::planner

@@ -79,6 +79,8 @@ Json zero_section(const Plan& plan) {
                {"reduce_bucket_size", plan.bucket_bytes / gradient_bytes(plan)}};
   if (plan.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
   if (plan.offload_parameters) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (plan.stack.settings.live_parameters)
+    zero["stage3_max_live_parameters"] = *plan.stack.settings.live_parameters;
   if (plan.zero_shard_group > 0) zero["mics_shard_size"] = plan.zero_shard_group;
   return zero;
 }

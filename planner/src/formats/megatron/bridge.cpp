@@ -6,6 +6,7 @@
 #include "formats/megatron/bridge_fields.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/megatron_bridge/adapters.hpp"
 #include "formats/nodes.hpp"
 #include "formats/readme.hpp"
 
@@ -29,13 +30,15 @@ std::string import_lines(const program::Plan& plan) {
     lines += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
   lines += plan.model.mla ? "from megatron.bridge.models.mla_provider import MLAModelProvider\n"
                           : "from megatron.bridge.models.gpt_provider import GPTModelProvider\n";
-  return lines +
-         "from megatron.bridge.recipes.gpt.vanilla_gpt import vanilla_gpt_pretrain_config\n"
-         "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n"
-         "from megatron.bridge.training.gpt_step import forward_step\n"
-         "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig, bf16_mixed, "
-         "fp16_mixed\n"
-         "from megatron.bridge.training.pretrain import pretrain\n";
+  lines +=
+      "from megatron.bridge.recipes.gpt.vanilla_gpt import vanilla_gpt_pretrain_config\n"
+      "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n"
+      "from megatron.bridge.training.gpt_step import forward_step\n"
+      "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig, bf16_mixed, "
+      "fp16_mixed\n";
+  return lines + (plan.model.adapters ? "from megatron.bridge.peft.lora import LoRA\n"
+                                        "from megatron.bridge.training.finetune import finetune\n"
+                                      : "from megatron.bridge.training.pretrain import pretrain\n");
 }
 
 /// Recipes of numbers are the same as Megatron-LM's flags of precision.
@@ -70,6 +73,13 @@ std::string recipe_text(const ExportRequest& request) {
           "    ", fmt::format("cfg.{}.{} = {}", field.object, field.name, field.literal),
           field.why);
   }
+  const std::optional<std::string> adapters = bridge::adapters_text(plan);
+  const std::string peft =
+      adapters ? fmt::format(
+                     "    cfg.peft = {}\n    cfg.checkpoint.pretrained_checkpoint = "
+                     "os.environ[\"PRETRAINED_CHECKPOINT\"]\n",
+                     *adapters)
+               : "";
   const bool overlaps_tp = plan.parallel.tp > 1 && plan.parallel.sp;
   const std::string overlap =
       overlaps_tp ? "    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=True)\n" : "";
@@ -85,7 +95,7 @@ def pretrain_config():
     cfg = vanilla_gpt_pretrain_config()
     cfg.model = {provider}(
 {model}    )
-{others}{precision}{overlap}    cfg.train.train_iters = int(os.environ.get("TRAIN_ITERS", "1000"))
+{others}{precision}{overlap}{peft}    cfg.train.train_iters = int(os.environ.get("TRAIN_ITERS", "1000"))
     cfg.logger.log_interval = 1
     cfg.validation.eval_iters = 0
     if os.environ.get("MOCK_DATA", "0") != "1":
@@ -96,8 +106,9 @@ def pretrain_config():
 
 
 if __name__ == "__main__":
-    pretrain(pretrain_config(), forward_step)
+    {train}(pretrain_config(), forward_step)
 )",
+                     fmt::arg("peft", peft), fmt::arg("train", adapters ? "finetune" : "pretrain"),
                      fmt::arg("title", docstring_text(title_of(request))),
                      fmt::arg("commit", kBridgeCommit), fmt::arg("imports", import_lines(plan)),
                      fmt::arg("provider", plan.model.mla ? "MLAModelProvider" : "GPTModelProvider"),
@@ -132,8 +143,11 @@ std::string bridge_starting(const ExportRequest& request) {
 `recipe.py` holds `pretrain_config()`, a recipe of Megatron-Bridge {commit}, and trains with it when it is run; `run.sh` starts it with `torchrun`, once on each node.
 `MOCK_DATA=1 TRAIN_ITERS=10 ./run.sh` is a short run on made-up data, to compare with the prediction{ranks}. Else `DATA_PATH` is the prefix of
 your `.bin` and `.idx` files and `TOKENIZER_MODEL` the tokenizer. To begin from weights of Hugging Face, replace `cfg.model` by
-`AutoBridge.from_hf_pretrained(ID).to_megatron_provider()` and set the fields of the parallel axes on it.
+`AutoBridge.from_hf_pretrained(ID).to_megatron_provider()` and set the fields of the parallel axes on it.{adapters}
 )",
+      fmt::arg("adapters", request.plan.model.adapters
+                               ? " Adapters stand over the weights in `PRETRAINED_CHECKPOINT`."
+                               : ""),
       fmt::arg("commit", kBridgeCommit),
       fmt::arg("ranks", request.plan.prediction ? "" : " that `meshplan simulate` makes"));
 }
@@ -141,7 +155,12 @@ your `.bin` and `.idx` files and `TOKENIZER_MODEL` the tokenizer. To begin from 
 }  // namespace
 
 std::vector<ExportedFile> write_megatron_bridge(const ExportRequest& request) {
-  require_expressible_by_megatron(request.plan);
+  program::Plan trained = request.plan;
+  if (bridge::adapters_text(trained)) {  // a recipe says these two
+    trained.model.adapters.reset();
+    trained.frozen.clear();
+  }
+  require_expressible_by_megatron(trained);
   return {{.name = "recipe.py", .text = recipe_text(request)},
           {.name = "run.sh", .text = bridge_run_text(request), .executable = true},
           {.name = "README.md", .text = bridge_starting(request)}};

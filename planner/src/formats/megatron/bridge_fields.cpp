@@ -5,6 +5,7 @@
 
 #include "core/parse_number.hpp"
 #include "core/quoting.hpp"
+#include "formats/megatron/known_flags.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -110,7 +111,9 @@ void add_defaults(const program::Plan& plan, std::vector<BridgeField>& fields) {
     if (scaling->truncate) add("model", "yarn_correction_range_round_to_int", "True");
   }
   add("dataset", "seq_length", std::to_string(plan.workload.seq_len));
-  add("tokenizer", "vocab_size", std::to_string(plan.model.vocab_size));
+  // A tokenizer with more than the model has is refused.
+  add("tokenizer", "vocab_size", std::to_string(plan.model.vocab_size - 1),
+      "NullTokenizer adds the end of documents");
   const std::string divided = plan.zero_stage == 1 ? "True" : "False";
   add("ddp", "use_distributed_optimizer", divided, "ZeRO 1: optimizer state over dp * cp");
   add("optimizer", "use_distributed_optimizer", divided);
@@ -120,7 +123,38 @@ void add_defaults(const program::Plan& plan, std::vector<BridgeField>& fields) {
   add("scheduler", "end_weight_decay", decay);
 }
 
+/// Fields that are written by others than the table, and that alone are read.
+const std::map<std::pair<std::string_view, std::string_view>, std::string>& other_spellings() {
+  static const std::map<std::pair<std::string_view, std::string_view>, std::string> all = {
+      {{"model", "virtual_pipeline_model_parallel_size"}, "--num-virtual-stages-per-pipeline-rank"},
+      {{"model", "yarn_rotary_scaling_factor"}, "--rotary-scaling-factor"},
+      {{"model", "yarn_mscale"}, "--mscale"},
+      {{"model", "yarn_mscale_all_dim"}, "--mscale-all-dim"},
+      {{"model", "fp8"}, "--fp8-format"},
+      {{"mixed_precision", "fp8"}, "--fp8-format"},
+      {{"mixed_precision", "fp4"}, "--fp4-format"},
+      {{"model", "fp4"}, "--fp4-format"},
+      {{"train", "rampup_batch_size"}, "--rampup-batch-size"},
+  };
+  return all;
+}
+
 }  // namespace
+
+std::vector<FieldFlag> flags_of_field(std::string_view object, const std::string& name) {
+  if (const auto other = other_spellings().find({object, name}); other != other_spellings().end())
+    return {{other->second, ""}};
+  std::vector<FieldFlag> found;
+  for (const auto& [flag, as] : spellings())
+    if (as.object == object && as.name == name) found.push_back({std::string(flag), as.literal});
+  if (!found.empty()) return found;
+  std::string flag = "--" + name;
+  std::ranges::replace(flag, '_', '-');
+  if (is_known_flag(flag)) return {{std::move(flag), ""}};
+  std::string negated = "--no-" + flag.substr(2);
+  if (is_known_flag(negated)) return {{std::move(negated), "False"}};
+  return {};
+}
 
 std::vector<BridgeField> bridge_fields(const program::Plan& plan) {
   std::vector<BridgeField> fields;

@@ -20,4 +20,14 @@ struct BridgeField {
 /// All that the plan's flags say, in their order.
 std::vector<BridgeField> bridge_fields(const program::Plan& plan);
 
+/// The other way: a flag that a field of a configuration stands for.
+struct FieldFlag {
+  std::string flag;  // "--norm-epsilon"
+  /// Of a switch that the field turns on with this value alone: "False", "F.silu"; else empty.
+  std::string_view literal;
+};
+
+/// All flags that a field may stand for; empty where Megatron-LM has none.
+std::vector<FieldFlag> flags_of_field(std::string_view object, const std::string& name);
+
 }  // namespace meshplan::planner::megatron

@@ -238,24 +238,11 @@ std::vector<Flag> balance_flags() {
   };
 }
 
-/// How the experts of a rank are fed and computed; not the plan's to say.
-std::vector<Flag> dispatch_flags() {
-  const auto has_experts = [](const Plan& p) { return p.model.moe.has_value(); };
-  return {
-      fixed("--moe-token-dispatcher-type", Group::Experts, {"alltoall"},
-            "each token travels to its experts alone", has_experts),
-      fixed("--moe-grouped-gemm", Group::Experts, {}, "all experts of a rank in one product",
-            has_experts),
-      fixed("--moe-permute-fusion", Group::Experts, {}, "", has_experts),
-      fixed("--moe-router-dtype", Group::Experts, {"fp32"}, "", has_experts),
-  };
-}
-
 }  // namespace
 
 std::vector<Flag> expert_flags() {
   std::vector<Flag> all = size_flags_of_experts();
-  for (const auto& part : {router_flags(), balance_flags(), dispatch_flags()})
+  for (const auto& part : {router_flags(), balance_flags()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -37,6 +37,9 @@ struct Flag {
 /// In the order in which they are written and read: what others depend on comes first.
 const std::vector<Flag>& flags();
 
+/// Is the flag one of the model's shape, not of how it is run?
+bool describes_model(std::string_view flag);
+
 // The parts of flags().
 std::vector<Flag> model_flags();
 std::vector<Flag> attention_flags();
@@ -47,7 +50,7 @@ std::vector<Flag> pipeline_flags();
 std::vector<Flag> memory_flags();
 std::vector<Flag> precision_flags();
 std::vector<Flag> training_flags();
-std::vector<Flag> overlap_flags();
+std::vector<Flag> stack_flags();
 
 /// --recompute-modules: those that a plan has, too (transformer_config.py, recompute_modules).
 /// Norms are the two before attention and MLP; latents have none of their own there.
@@ -191,6 +194,9 @@ inline Flag of_latent(const Flag& flag) {
 
 inline bool always(const program::Plan& /*plan*/) {
   return true;
+}
+inline bool is_fp8(const program::Plan& plan) {
+  return plan.workload.fp8 != program::Float8Recipe::None;
 }
 
 }  // namespace meshplan::planner::megatron

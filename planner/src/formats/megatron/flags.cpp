@@ -1,3 +1,5 @@
+#include <set>
+
 #include "formats/megatron/flag.hpp"
 
 namespace meshplan::planner::megatron {
@@ -7,11 +9,21 @@ const std::vector<Flag>& flags() {
     std::vector<Flag> joined;
     for (const auto& part :
          {model_flags(), attention_flags(), position_flags(), expert_flags(), parallel_flags(),
-          memory_flags(), precision_flags(), training_flags(), overlap_flags()})
+          memory_flags(), precision_flags(), training_flags(), stack_flags()})
       joined.insert(joined.end(), part.begin(), part.end());
     return joined;
   }();
   return all;
+}
+
+bool describes_model(std::string_view flag) {
+  static const std::set<std::string_view> names = [] {
+    std::set<std::string_view> all;
+    for (const auto& part : {model_flags(), attention_flags(), position_flags(), expert_flags()})
+      for (const Flag& each : part) all.insert(each.name);
+    return all;
+  }();
+  return names.contains(flag);
 }
 
 }  // namespace meshplan::planner::megatron

@@ -29,7 +29,7 @@ class Words {
 
   std::vector<std::string> run() {
     for (const program::Violation& violation :
-         sim::feature_violations(plan_, sim::load_execution_profile(kSoftware)))
+         sim::feature_violations(program::on_stack(plan_, kSoftware)))
       lacks_.push_back(violation.message);
     blocks();
     activations();
@@ -209,6 +209,9 @@ class Words {
     lack(plan_.compression.kind != program::CompressionKind::None,
          "compression '{}': gradients travel whole; nearest: none",
          meshplan::name_of(plan_.compression.kind));
+    lack(plan_.model.adapters.has_value(),
+         "model.adapters: are Megatron-Bridge's (export --to megatron-bridge), alone to train and "
+         "one for all parts of a fused linear; nearest: null");
     lack(!plan_.frozen.empty(),
          "frozen '{}': there are flags for all layers at once only (--freeze-all-layers); nearest: "
          "none",

@@ -13,6 +13,8 @@ std::vector<ExportedFile> write_megatron(const ExportRequest& request);
 std::vector<ExportedFile> write_megatron_bridge(const ExportRequest& request);
 ImportedPlan read_megatron(const ImportRequest& request);
 bool recognizes_megatron(std::string_view name, std::string_view text);
+ImportedPlan read_megatron_bridge(const ImportRequest& request);
+bool recognizes_megatron_bridge(std::string_view name, std::string_view text);
 
 /// @throws ConfigError naming everything that Megatron-LM, and so Megatron-Bridge, has no words for
 void require_expressible_by_megatron(const program::Plan& plan);

@@ -3,6 +3,7 @@
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
+#include "formats/megatron_launch/vocabulary.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -70,19 +71,7 @@ std::vector<Flag> size_flags() {
                   static_cast<int>(reading.integer(*given, 1, limits::kVocabulary));
               return;
             }
-            // GPT-2's files are what --vocab-file and --merge-file name in most scripts.
-            const bool gpt2 = reading.has("--merge-file");
-            const Argument* type = reading.find("--tokenizer-type");
-            const bool llama2 = type != nullptr && !type->values.empty() &&
-                                type->values.front().text == "Llama2Tokenizer";
-            if (!gpt2 && !llama2)
-              throw ConfigError(
-                  "--vocab-size is not given, and the tokenizer's files are not read; add it, or "
-                  "name the model with --model");
-            reading.plan.model.vocab_size = gpt2 ? 50257 : 32000;
-            reading.assume(
-                fmt::format("vocab_size = {} ({})", reading.plan.model.vocab_size,
-                            gpt2 ? "GPT-2's, which --merge-file stands for" : "Llama2Tokenizer's"));
+            assume_vocabulary(reading);
           },
           "padded to a multiple of 128 * tp when the model is built"),
       real(
@@ -175,6 +164,9 @@ std::vector<Flag> bias_flags() {
           [](Reading& reading, bool given) {
             models::ModelSpec& model = reading.plan.model;
             model.qkv_bias = model.attention_out_bias = model.mlp_bias = !given;
+            // Of Pai-Megatron-Patch: one of them alone.
+            if (reading.has("--disable-bias-linear-fc")) model.mlp_bias = false;
+            if (reading.has("--disable-bias-attn-fc")) model.attention_out_bias = false;
           }),
       toggle(
           "--add-qkv-bias", Group::Model,
@@ -189,18 +181,22 @@ std::vector<Flag> bias_flags() {
   };
 }
 
-/// Megatron's default is 0.1; plans have none.
+/// Megatron's default is 0.1. What hidden states drop is a setting of the stack; attention's
+/// kernels drop scores on chip.
 Flag dropout(std::string_view name) {
   return {name,
           Group::Model,
           1,
           "Megatron's default is 0.1",
-          [](const Plan&) -> std::optional<Values> { return Values{"0.0"}; },
+          [](const Plan& p) -> std::optional<Values> {
+            const double rate = p.stack.settings.dropout.value_or(0);
+            return Values{rate == 0 ? "0.0" : shortest(rate)};
+          },
           [name](Reading& reading, const Argument* given) {
             const double rate = given != nullptr ? reading.number(*given, 0, 1) : 0.1;
-            if (rate > 0)
-              reading.assume(fmt::format("dropout = 0 ({} is {}{}; plans have none)", name, rate,
-                                         given != nullptr ? "" : " where it is not given"));
+            if (name == "--hidden-dropout") reading.plan.stack.settings.dropout = rate;
+            if (rate > 0 && given == nullptr)
+              reading.assume(fmt::format("{} {} (where it is not given)", name, rate));
           }};
 }
 

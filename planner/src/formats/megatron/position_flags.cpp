@@ -46,8 +46,10 @@ RopeScaling& scaling_of(Reading& reading, RopeScalingKind kind) {
 }
 
 void read_position_type(Reading& reading, const Argument* given) {
-  const std::vector<std::string> choices{"learned_absolute", "rope", "yarn", "none"};
+  // Older forks (Pai-Megatron-Patch's) write rotary.
+  const std::vector<std::string> choices{"learned_absolute", "rope", "yarn", "none", "rotary"};
   std::size_t type = given != nullptr ? reading.choice(*given, choices) : 0;
+  if (type == 4) type = 1;
   if (reading.has("--use-rotary-position-embeddings")) type = 1;
   models::ModelSpec& model = reading.plan.model;
   model.positions = type == 0 ? Positions::Learned : type == 3 ? Positions::None : Positions::Rope;

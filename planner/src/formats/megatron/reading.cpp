@@ -16,6 +16,14 @@ std::string Argument::written() const {
   return text;
 }
 
+UnknownSetting::UnknownSetting(const Argument& argument, const shell::Value& value)
+    : ConfigError(fmt::format("{}: {}: {}; give it with --env NAME=VALUE", argument.place,
+                              short_line(argument.written()),
+                              printable_line(value.unknown.front().why))),
+      flag(argument.flag) {
+  for (const shell::Unknown& each : value.unknown) shell::add_needs(needs, each.needs);
+}
+
 const Argument* Reading::find(std::string_view flag) const {
   asked_.emplace(flag);
   for (auto argument = arguments_.rbegin(); argument != arguments_.rend(); ++argument)
@@ -31,8 +39,7 @@ void Reading::fail(const Argument& argument, std::string_view why) {
 std::vector<std::string> Reading::texts(const Argument& argument) const {
   std::vector<std::string> texts;
   for (const shell::Value& value : argument.values) {
-    if (!value.known())
-      fail(argument, fmt::format("{}; give it with --env NAME=VALUE", value.unknown.front()));
+    if (!value.known()) throw UnknownSetting(argument, value);
     texts.push_back(value.text);
   }
   return texts;
@@ -41,12 +48,18 @@ std::vector<std::string> Reading::texts(const Argument& argument) const {
 const std::string& Reading::text(const Argument& argument) const {
   if (argument.values.size() != 1) fail(argument, "expected one value");
   const shell::Value& value = argument.values.front();
-  if (!value.known())
-    fail(argument, fmt::format("{}; give it with --env NAME=VALUE", value.unknown.front()));
+  if (!value.known()) throw UnknownSetting(argument, value);
   return value.text;
 }
 
+bool Reading::note(const Argument& argument) const {
+  if (argument.values.size() != 1 || argument.values.front().known()) return true;
+  unknown_.emplace_back(argument, argument.values.front());
+  return false;
+}
+
 std::int64_t Reading::integer(const Argument& argument, std::int64_t low, std::int64_t high) const {
+  if (!note(argument)) return low;
   const std::string& given = text(argument);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
@@ -57,12 +70,14 @@ std::int64_t Reading::integer(const Argument& argument, std::int64_t low, std::i
 }
 
 double Reading::number(const Argument& argument, double low, double high) const {
+  if (!note(argument)) return low;
   const auto value = parse_number(text(argument), low, high);
   if (!value) fail(argument, fmt::format("expected a number from {:g} to {:g}", low, high));
   return *value;
 }
 
 std::size_t Reading::choice(const Argument& argument, std::span<const std::string> choices) const {
+  if (!note(argument)) return 0;
   const std::string& given = text(argument);
   for (std::size_t i = 0; i < choices.size(); ++i)
     if (choices[i] == given) return i;

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.hpp"
 #include "program/plan/plan.hpp"
 #include "shell/value.hpp"
-#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner::megatron {
 
@@ -25,6 +25,13 @@ struct Argument {
   std::string written() const;
 };
 
+/// A setting's value depends on what the script's caller has not said.
+struct UnknownSetting : ConfigError {
+  UnknownSetting(const Argument& argument, const shell::Value& value);
+  std::string flag;
+  std::set<std::string> needs;  // as shell::Unknown has them; empty: it is a command's output
+};
+
 /// What has been read, and helpers to read it. Refusals name place, flag and value.
 class Reading {
  public:
@@ -32,7 +39,6 @@ class Reading {
 
   program::Plan plan;
   std::vector<std::string> assumptions;
-  sim::RunSettings settings;
 
   const std::vector<Argument>& arguments() const { return arguments_; }
   /// The last one of this name, as argparse reads them; null if there is none.
@@ -42,19 +48,27 @@ class Reading {
   bool has(std::string_view flag) const { return find(flag) != nullptr; }
   void assume(std::string what) { assumptions.push_back(std::move(what)); }
 
-  /// The only operand. @throws ConfigError where it is missing or not known
+  /// The only operand. @throws ConfigError where it is missing, UnknownSetting where not known
   const std::string& text(const Argument& argument) const;
   std::vector<std::string> texts(const Argument& argument) const;
+  // Numbers and choices that are not known are noted, and the lowest or first is read on with: a
+  // script is refused with all of them at once.
   std::int64_t integer(const Argument& argument, std::int64_t low, std::int64_t high) const;
   double number(const Argument& argument, double low, double high) const;
   /// One of the choices. @returns its index
   std::size_t choice(const Argument& argument, std::span<const std::string> choices) const;
 
+  const std::vector<UnknownSetting>& unknown_settings() const { return unknown_; }
+
   [[noreturn]] static void fail(const Argument& argument, std::string_view why);
 
  private:
   std::vector<Argument> arguments_;
+  /// Is it known? If not, that is noted.
+  bool note(const Argument& argument) const;
+
   mutable std::set<std::string, std::less<>> asked_;
+  mutable std::vector<UnknownSetting> unknown_;
 };
 
 }  // namespace meshplan::planner::megatron

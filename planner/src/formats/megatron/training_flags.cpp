@@ -1,4 +1,4 @@
-// Flags of the batch, the numbers and the optimizer, and of what overlaps.
+// Flags of the batch, the numbers and the optimizer.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "formats/megatron/flag.hpp"
+#include "program/plan/stack_names.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -15,14 +16,6 @@ using program::LearningRateSchedule;
 using program::OptimizerConfig;
 using program::OptimizerKind;
 using program::Plan;
-
-bool is_16_bit(const Plan& plan) {
-  return plan.workload.precision != DType::F32;
-}
-
-bool is_fp8(const Plan& plan) {
-  return plan.workload.fp8 != Float8Recipe::None;
-}
 
 std::vector<Flag> batch_flags() {
   return {
@@ -54,9 +47,15 @@ std::vector<Flag> rate_flags() {
             return p.workload.optimizer.kind == OptimizerKind::Sgd ? "sgd" : "adam";
           },
           [](Reading& reading, const Argument* given) {
-            const std::vector<std::string> choices{"adam", "sgd"};
-            const bool sgd = given != nullptr && reading.choice(*given, choices) == 1;
-            reading.plan.workload.optimizer.kind = sgd ? OptimizerKind::Sgd : OptimizerKind::AdamW;
+            // The last two are forks' Adam beside a part of its state on the host.
+            const std::vector<std::string> choices{"adam", "sgd", "hybridadam", "cpu-adam"};
+            const std::size_t choice = given != nullptr ? reading.choice(*given, choices) : 0;
+            reading.plan.workload.optimizer.kind =
+                choice == 1 ? OptimizerKind::Sgd : OptimizerKind::AdamW;
+            if (choice < 2) return;
+            reading.plan.offload_optimizer = true;
+            reading.assume(
+                fmt::format("all of the optimizer's state is on the host ({})", given->written()));
           },
           "weight decay is decoupled: AdamW"),
       value(
@@ -190,10 +189,13 @@ void read_fp8(Reading& reading, const Argument* given) {
   workload.fp8 = Float8Recipe::Hybrid;
   const Argument* recipe = reading.find("--fp8-recipe");
   const std::string name = recipe != nullptr ? reading.text(*recipe) : "delayed";
-  if (!hybrid || name != "tensorwise")
-    reading.assume(fmt::format(
-        "FP8 with one scale a tensor, found when it is quantized (the script's: {}, recipe {})",
-        reading.text(*given), name));
+  const auto scaling = from_name<program::Fp8Scaling>(name);
+  reading.plan.stack.settings.fp8_scaling = scaling;
+  if (!scaling)
+    reading.assume(fmt::format("FP8 with one scale a tensor (the script's: recipe {})", name));
+  if (!hybrid)
+    reading.assume(fmt::format("gradients in E5M2, the rest in E4M3 (the script's: {})",
+                               reading.text(*given)));
 }
 
 }  // namespace
@@ -227,46 +229,11 @@ std::vector<Flag> precision_flags() {
           "--fp8-recipe", Group::Precision,
           [](const Plan& p) -> std::optional<std::string> {
             if (!is_fp8(p)) return std::nullopt;
-            return "tensorwise";
+            using program::Fp8Scaling;
+            return std::string(
+                meshplan::name_of(p.stack.settings.fp8_scaling.value_or(Fp8Scaling::Tensorwise)));
           },
-          [](Reading&, const Argument*) {}, "one scale a tensor, of its current values"),
-      fixed("--fp8-param-gather", Group::Precision, {}, "weights travel in FP8",
-            [](const Plan& p) { return is_fp8(p) && p.zero_stage == 1 && !p.offload_optimizer; }),
-      toggle(
-          "--grad-reduce-in-bf16", Group::Precision,
-          [](const Plan& p) { return p.workload.precision == DType::BF16; },
-          [](Reading& reading, bool given) {
-            if (is_16_bit(reading.plan)) reading.settings.fp32_gradients = !given;
-          },
-          "as predicted: gradients are kept and summed in bf16"),
-  };
-}
-
-std::vector<Flag> overlap_flags() {
-  const auto sums_gradients = [](const Plan& p) { return p.parallel.dp * p.parallel.cp > 1; };
-  return {
-      toggle(
-          "--overlap-grad-reduce", Group::Overlap, sums_gradients,
-          [](Reading& reading, bool given) { reading.settings.overlap_dp = given; },
-          "buckets are summed while backward computes"),
-      fixed("--overlap-param-gather", Group::Overlap, {}, "weights return while forward computes",
-            [](const Plan& p) { return p.zero_stage == 1; }),
-      toggle(
-          "--tp-comm-overlap", Group::Overlap,
-          [](const Plan& p) { return p.parallel.tp > 1 && p.parallel.sp; },
-          [](Reading& reading, bool given) { reading.settings.overlap_tp = given; },
-          "gathers and scatters of tp in pieces beside the products"),
-      // Read only: plans always overlap these.
-      {"--no-overlap-p2p-communication", Group::Overlap, 0, "",
-       [](const Plan&) -> std::optional<Values> { return std::nullopt; },
-       [](Reading& reading, const Argument* given) {
-         if (given != nullptr) reading.settings.overlap_p2p = false;
-       }},
-      {"--overlap-moe-expert-parallel-comm", Group::Overlap, 0, "",
-       [](const Plan&) -> std::optional<Values> { return std::nullopt; },
-       [](Reading& reading, const Argument* given) {
-         if (given != nullptr) reading.settings.overlap_ep = true;
-       }},
+          [](Reading&, const Argument*) {}),
   };
 }
 

@@ -45,7 +45,7 @@ class NanotronReader {
       : request_(request), in_(parse_yaml(main_text(request), request.main), request.main) {}
 
   ImportedPlan run() {
-    result_.software = "nanotron";
+    result_.plan.stack.software = "nanotron";
     read_model();
     read_parallelism();
     read_tokens();
@@ -68,7 +68,21 @@ class NanotronReader {
 
   void assume(std::string line) { result_.assumptions.push_back(std::move(line)); }
 
+  /// A switch in model_config names the class that it is for: is_llama_config, is_qwen2_config, or
+  /// one of examples with a model of their own.
+  void refuse_other_models() {
+    for (const std::string& key : in_.keys("model.model_config")) {
+      const bool names_class = key.starts_with("is_") && key.ends_with("_config");
+      if (!names_class || key == "is_llama_config" || key == "is_qwen2_config") continue;
+      const std::string path = "model.model_config." + key;
+      const Json* value = in_.value(path);
+      if (value != nullptr && *value != Json(false))
+        in_.fail(path, "is_llama_config or is_qwen2_config: no other model of nanotron is read");
+    }
+  }
+
   void read_model() {
+    refuse_other_models();
     Json config = model_defaults();
     config.erase("num_key_value_heads");
     for (const auto& [key, initial] : model_defaults().items()) {
@@ -129,7 +143,7 @@ class NanotronReader {
     plan().recompute.kind =
         recomputes ? program::RecomputeKind::Full : program::RecomputeKind::None;
     if (const auto async = in_.flag("parallelism.tp_linear_async_communication"))
-      result_.settings.overlap_tp = *async;
+      result_.plan.stack.settings.overlap_tp = *async;
   }
 
   void read_tokens() {
@@ -153,7 +167,8 @@ class NanotronReader {
     if (plan().zero_stage > 0 && plan().parallel.cp > 1)
       assume("zero_stage = 1 over dp * cp; nanotron divides the optimizer over dp alone");
     if (const auto fp32 = in_.flag("optimizer.accumulate_grad_in_fp32"))
-      result_.settings.fp32_gradients = *fp32;
+      result_.plan.stack.settings.gradient_dtype =
+          *fp32 ? program::StateDType::F32 : program::StateDType::BF16;
     OptimizerConfig& optimizer = plan().workload.optimizer;
     const auto kind = in_.word("optimizer.optimizer_factory.name", kOptimizers);
     if (kind && *kind == "sgd") {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/quoting.hpp"
 #include "models/spec_difference.hpp"
 
 namespace meshplan::planner {
@@ -30,11 +31,36 @@ const std::string* sibling(const ImportRequest& request, std::string_view path) 
   return nullptr;
 }
 
+std::optional<std::string> named_file(const ImportRequest& request, const std::string& path) {
+  constexpr int kMostFoldersUp = 8;
+  const auto text_of = [&](const std::string& name) -> std::optional<std::string> {
+    if (const auto found = request.files.find(name); found != request.files.end())
+      return found->second;
+    return request.open ? request.open(name) : std::nullopt;
+  };
+  if (path.empty()) return std::nullopt;
+  if (path.starts_with('/')) return text_of(path);
+  std::string folder = request.main.substr(0, request.main.find_last_of('/') + 1);  // npos + 1 = 0
+  for (int up = 0; up < kMostFoldersUp; ++up) {
+    if (auto text = text_of(folder + path)) return text;
+    const bool ends_in_name = folder.size() > 1 && !folder.ends_with("../") && folder != "./";
+    if (ends_in_name)
+      folder.erase(folder.find_last_of('/', folder.size() - 2) + 1);
+    else if (folder == "/")
+      break;
+    else
+      folder = "../" + (folder == "./" ? std::string() : folder);
+  }
+  const std::string* beside = sibling(request, path);
+  return beside == nullptr ? std::nullopt : std::optional(*beside);
+}
+
 const models::ModelSpec& given_model(const ImportRequest& request, std::string_view format) {
   if (request.model) return *request.model;
-  throw ConfigError(
-      fmt::format("{}: a configuration of {} does not describe the model; give it with --model",
-                  request.main, format));
+  throw ConfigError(fmt::format(
+      "{}: a configuration of {} does not describe the model; give it with --model; for "
+      "example: meshplan import {} --model llama3-8b",
+      request.main, format, shell_quoted(request.main)));
 }
 
 void prefer_given_model(const ImportRequest& request, ImportedPlan& imported) {
@@ -68,6 +94,13 @@ void list_ignored(const Settings& settings, ImportedPlan& imported) {
 
 bool has_ending(std::string_view name, std::initializer_list<std::string_view> endings) {
   return std::ranges::any_of(endings, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool has_top_key(std::string_view text, std::string_view key) {
+  for (std::size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1))
+    if ((at == 0 || text[at - 1] == '\n') && text.substr(at + key.size()).starts_with(':'))
+      return true;
+  return false;
 }
 
 }  // namespace meshplan::planner

@@ -1,6 +1,8 @@
 // What readers of several formats do alike.
 #pragma once
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,10 @@ const std::string& main_text(const ImportRequest& request);
 /// A file among those of the request whose name ends with the last part of `path`; null if there is
 /// none.
 const std::string* sibling(const ImportRequest& request, std::string_view path);
+
+/// The text of a file that the main one names: as it stands, beside the main one, or from one of
+/// the folders above it, as programs name files from where they are started; null if there is none.
+std::optional<std::string> named_file(const ImportRequest& request, const std::string& path);
 
 /// The model given beside the files. @throws ConfigError that says what needs it
 const models::ModelSpec& given_model(const ImportRequest& request, std::string_view format);
@@ -32,5 +38,8 @@ void list_ignored(const Settings& settings, ImportedPlan& imported);
 
 /// Is the name's last part one of these endings?
 bool has_ending(std::string_view name, std::initializer_list<std::string_view> endings);
+
+/// Does a line of a YAML document begin with the key?
+bool has_top_key(std::string_view text, std::string_view key);
 
 }  // namespace meshplan::planner

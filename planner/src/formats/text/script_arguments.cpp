@@ -30,15 +30,29 @@ ScriptArguments::ScriptArguments(const ImportRequest& request) {
     }
     try {
       const shell::Script script = shell::read_script(request.files, name, request.environment);
-      for (const shell::ScriptCommand& command : script.commands) take_words(command);
+      for (const shell::ScriptCommand& command : script.commands) add(command);
       is_read = true;
     } catch (const ConfigError& error) {
       unknown_.emplace_back(error.what());
     }
   }
+  add_given(request);
 }
 
-void ScriptArguments::take_words(const shell::ScriptCommand& command) {
+void ScriptArguments::add_given(const ImportRequest& request) {
+  if (!request.arguments) return;
+  shell::ScriptCommand given{.words = {}, .file = "--args", .line = 1};
+  for (std::string& word : shell::shell_words(*request.arguments))
+    given.words.push_back({std::move(word), {}});
+  add(given);
+}
+
+void ScriptArguments::add(std::string_view name, std::string value, std::string place) {
+  arguments_.push_back(
+      {.name = with_underscores(name), .value = std::move(value), .place = std::move(place)});
+}
+
+void ScriptArguments::add(const shell::ScriptCommand& command) {
   const std::string place = fmt::format("{}:{}", command.file, command.line);
   const std::vector<shell::Value>& words = command.words;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -56,7 +70,8 @@ void ScriptArguments::take_words(const shell::ScriptCommand& command) {
       value = &words[i + 1];
     }
     if (value != nullptr && !value->known()) {
-      unknown_.push_back(fmt::format("{}: --{}: {}", place, argument.name, value->unknown.front()));
+      unknown_.push_back(
+          fmt::format("{}: --{}: {}", place, argument.name, value->unknown.front().why));
       argument.value.reset();
     }
     arguments_.push_back(std::move(argument));
@@ -76,6 +91,22 @@ bool ScriptArguments::has(std::string_view name) const {
 std::optional<std::string> ScriptArguments::text(std::string_view name) const {
   const Argument* found = find(name);
   return found == nullptr ? std::nullopt : found->value;
+}
+
+std::optional<bool> ScriptArguments::flag(std::string_view name) const {
+  const Argument* found = find(name);
+  if (found == nullptr) return std::nullopt;
+  if (!found->value) return true;
+  std::string word = *found->value;
+  std::ranges::transform(word, word.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  for (const std::string_view yes : {"true", "yes", "t", "y", "1"})
+    if (word == yes) return true;
+  for (const std::string_view no : {"false", "no", "f", "n", "0"})
+    if (word == no) return false;
+  throw ConfigError(fmt::format("{}: --{} {}: expected true or false", found->place, name,
+                                short_line(*found->value)));
 }
 
 std::optional<double> ScriptArguments::number(std::string_view name) const {

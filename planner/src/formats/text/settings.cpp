@@ -7,7 +7,7 @@
 
 #include "core/line.hpp"
 #include "core/utf8.hpp"
-#include "python/expression.hpp"
+#include "python/tree.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -104,9 +104,9 @@ void Settings::fail(std::string_view path, std::string_view expected) const {
   const Json* found = find(path);
   if (found != nullptr && python::is_unknown(*found))
     throw ConfigError(fmt::format(
-        "{}: {}: '{}' is not understood: literals, arithmetic of numbers and names of such values "
-        "are read; expected {}",
-        file_, path, short_line(found->at(python::kSource).get<std::string>()), expected));
+        "{}: {}: '{}' is not understood ({}); expected {}", file_, path,
+        short_line(found->at(python::kSource).get<std::string>()),
+        found->value(python::kPlace, "what only a run could tell is not read"), expected));
   throw ConfigError(fmt::format("{}: {}: expected {}, got {}", file_, path, expected,
                                 found == nullptr ? "nothing" : quoted(*found)));
 }
@@ -189,11 +189,16 @@ std::string Settings::hint_for(const std::string& path) const {
   return "";
 }
 
+bool Settings::asks_below(const std::string& path) const {
+  const auto next = asked_.lower_bound(path + ".");
+  return next != asked_.end() && next->starts_with(path + ".");
+}
+
 void Settings::list_unread(const Json& value, const std::string& path,
                            std::vector<std::string>& lines) const {
   if (asked_.contains(path)) return;
-  if (python::is_call(value) && value.size() <= 2 && !value.contains(python::kUnpacked) &&
-      (value.size() == 1 || value.contains(python::kArguments)) && !path.empty()) {
+  // Of a call that nobody looked into its name is enough.
+  if (python::is_call(value) && !path.empty() && !asks_below(path)) {
     lines.push_back(
         fmt::format("{} = {}({})", path, python::call_name(value), value.size() == 1 ? "" : "..."));
     return;

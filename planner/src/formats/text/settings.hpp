@@ -59,6 +59,7 @@ class Settings {
  private:
   const Json* find(std::string_view path) const;
   std::optional<double> any_number(std::string_view path, Bounds bounds, std::string_view kind);
+  bool asks_below(const std::string& path) const;
   void list_unread(const Json& value, const std::string& path,
                    std::vector<std::string>& lines) const;
   std::string hint_for(const std::string& path) const;

@@ -23,7 +23,9 @@ constexpr std::int64_t kAssumedSequence = 4096;
 constexpr std::string_view kSequenceNames[] = {"max_seq_length", "max_length", "seq_length",
                                                "seq_len",        "block_size", "model_max_length"};
 
-void read_optimizer(const ScriptArguments& arguments, OptimizerConfig& optimizer) {
+}  // namespace
+
+void apply_optimizer_arguments(const ScriptArguments& arguments, OptimizerConfig& optimizer) {
   const auto take = [&](std::string_view name, double& value) {
     if (const auto given = arguments.number(name)) value = *given;
   };
@@ -48,8 +50,6 @@ void read_optimizer(const ScriptArguments& arguments, OptimizerConfig& optimizer
       optimizer.minimum_ratio = std::clamp(options["min_lr_rate"].get<double>(), 0.0, 1.0);
   }
 }
-
-}  // namespace
 
 std::vector<std::string> trainer_arguments(const Plan& plan, int steps) {
   const OptimizerConfig& optimizer = plan.workload.optimizer;
@@ -132,7 +132,7 @@ void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int
     assumptions.emplace_back("one micro-batch a step on every rank (nothing says more)");
   plan.workload.global_batch_size =
       sequences_of_step(plan.micro_batch_size, plan.parallel.dp, accumulation.value_or(1), file);
-  read_optimizer(arguments, plan.workload.optimizer);
+  apply_optimizer_arguments(arguments, plan.workload.optimizer);
 }
 
 }  // namespace meshplan::planner

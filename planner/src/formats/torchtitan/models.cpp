@@ -51,6 +51,70 @@ const std::vector<Flavor>& flavors() {
   return all;
 }
 
+namespace {
+
+/// A flavor that no preset has: in what it differs from one of its family.
+struct OtherFlavor {
+  std::string_view family, name, like;
+  int layers, hidden, heads, kv_heads, ffn;
+  bool tied;
+};
+
+/// DeepSeek-V2-Lite and V2, which torchtitan builds as deepseek_v3.
+models::ModelSpec deepseek(std::string_view name) {
+  const bool lite = name == "16B";
+  models::ModelSpec spec = models::load_preset("deepseek-v3");
+  spec.name = lite ? "deepseek-v2-lite" : "deepseek-v2";
+  spec.num_layers = lite ? 27 : 60;
+  spec.hidden_size = lite ? 2048 : 5120;
+  spec.ffn_size = lite ? 10944 : 12288;
+  spec.num_heads = spec.num_kv_heads = lite ? 16 : 128;
+  spec.vocab_size = 102400;
+  if (lite) spec.mla->q_lora_rank = std::nullopt;
+  spec.moe->num_experts = lite ? 64 : 160;
+  spec.moe->top_k = 6;
+  spec.moe->expert_ffn_size = lite ? 1408 : 1536;
+  spec.moe->shared_expert_ffn_size = 2 * spec.moe->expert_ffn_size;
+  spec.moe->dense_layers = {0};
+  spec.moe->router.score = models::RouterScore::Softmax;
+  spec.moe->router.normalize_top_k = false;
+  spec.moe->router.scaling_factor = lite ? 1 : 16;
+  spec.moe->router.num_groups = lite ? 1 : 8;
+  spec.moe->router.top_groups = lite ? 1 : 3;
+  return spec;
+}
+
+/// pytorch/torchtitan at b5bcd76c, models/FAMILY/__init__.py.
+std::optional<models::ModelSpec> other_model(std::string_view family, std::string_view flavor) {
+  constexpr std::array<OtherFlavor, 9> kOthers = {
+      {{"llama2", "7B", "llama2-7b", 32, 4096, 32, 32, 11008, false},
+       {"llama2", "13B", "llama2-7b", 40, 5120, 40, 40, 13824, false},
+       {"llama2", "70B", "llama2-7b", 80, 8192, 64, 8, 28672, false},
+       {"llama3", "3B", "llama3.2-1b", 28, 3072, 24, 8, 8192, true},
+       {"qwen3", "0.6B", "qwen3-8b", 28, 1024, 16, 8, 3072, true},
+       {"qwen3", "1.7B", "qwen3-8b", 28, 2048, 16, 8, 6144, true},
+       {"qwen3", "4B", "qwen3-8b", 36, 2560, 32, 8, 9728, true},
+       {"qwen3", "14B", "qwen3-8b", 40, 5120, 40, 8, 17408, false},
+       {"qwen3", "32B", "qwen3-8b", 64, 5120, 64, 8, 25600, false}}};
+  if (family == "deepseek_v3" && (flavor == "16B" || flavor == "236B")) return deepseek(flavor);
+  for (const OtherFlavor& each : kOthers) {
+    if (each.family != family || each.name != flavor) continue;
+    models::ModelSpec spec = models::load_preset(each.like);
+    spec.name = fmt::format("{}-{}", family, flavor);
+    spec.num_layers = each.layers;
+    spec.hidden_size = each.hidden;
+    spec.num_heads = each.heads;
+    spec.num_kv_heads = each.kv_heads;
+    spec.head_size = 128;
+    spec.ffn_size = each.ffn;
+    spec.tied_embeddings = each.tied;
+    return spec;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 const BaseConfiguration* base_configuration(std::string_view function) {
   static const std::vector<BaseConfiguration> all = {
       {.function = "llama3_8b", .family = "llama3", .flavor = "8B", .seq_len = 8192},
@@ -116,7 +180,12 @@ const BaseConfiguration* base_configuration(std::string_view function) {
 std::optional<models::ModelSpec> model_of(std::string_view family, std::string_view flavor) {
   for (const Flavor& each : flavors())
     if (each.family == family && each.name == flavor) return models::load_preset(each.preset);
-  return std::nullopt;
+  return other_model(family, flavor);
+}
+
+bool same_shape(const models::ModelSpec& model, const models::ModelSpec& preset) {
+  return model.num_layers == preset.num_layers && model.window == preset.window &&
+         differences_of_shape(model, preset).empty() && has_first_layers_of(model, preset);
 }
 
 const Flavor* flavor_of(const models::ModelSpec& model) {

@@ -41,6 +41,9 @@ const BaseConfiguration* base_configuration(std::string_view function);
 /// The preset of a flavor; none where meshplan has none.
 std::optional<models::ModelSpec> model_of(std::string_view family, std::string_view flavor);
 
+/// Are all weights of the same shapes, in as many layers of the same kinds?
+bool same_shape(const models::ModelSpec& model, const models::ModelSpec& preset);
+
 /// The flavor whose layers, embedding and head are those of the model, which may have fewer layers:
 /// its first ones.
 const Flavor* flavor_of(const models::ModelSpec& model);

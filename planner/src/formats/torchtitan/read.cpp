@@ -7,6 +7,7 @@
 #include "formats/text/documents.hpp"
 #include "formats/text/imported.hpp"
 #include "formats/text/script_arguments.hpp"
+#include "formats/torchtitan/arguments.hpp"
 #include "formats/torchtitan/models.hpp"
 #include "formats/torchtitan/pipeline.hpp"
 #include "formats/torchtitan/reading.hpp"
@@ -45,7 +46,8 @@ class TitanPlanner {
     plan().offload_optimizer = in_.offload;
     plan().bucket_bytes = default_bucket_bytes(plan().parallel);
     settings();
-    result_.software = in_.compiled ? "torchtitan" : "torchtitan-eager";
+    plan().stack.software = "torchtitan";
+    plan().stack.settings.compile = in_.compiled;
     check_ranks(request_, plan(), "parallelism");
     return std::move(result_);
   }
@@ -60,6 +62,12 @@ class TitanPlanner {
   void model() {
     if (request_.model) {
       plan().model = *request_.model;
+      return;
+    }
+    if (in_.model) {
+      plan().model = *in_.model;
+      assume(fmt::format("model = {} ({} {}, as its files build it)", in_.model->name, in_.family,
+                         in_.flavor));
       return;
     }
     const auto known = model_of(in_.family, in_.flavor);
@@ -123,7 +131,7 @@ class TitanPlanner {
     const program::ParallelConfig& p = plan().parallel;
     plan().context_parallel = in_.context;
     const int shards = in_.shard * in_.cp;
-    plan().zero_stage = in_.replicate > 1 && shards == 1 ? 0 : 3;
+    plan().zero_stage = shards == 1 ? 0 : 3;
     if (in_.replicate > 1 && shards > 1) plan().zero_shard_group = shards;
     const bool kept = in_.reshard == "never" || (in_.reshard == "default" && p.pp > 1);
     if (plan().zero_stage == 3 && shards > 1 && kept != (p.pp > 1))
@@ -318,7 +326,9 @@ class TitanPlanner {
 ImportedPlan read_torchtitan(const ImportRequest& request) {
   ImportedPlan imported;
   if (request.main.ends_with(".toml")) {
-    Settings in(parse_toml(main_text(request), request.main), request.main);
+    Json tree = parse_toml(main_text(request), request.main);
+    if (request.arguments) torchtitan::apply_arguments(tree, *request.arguments);
+    Settings in(std::move(tree), request.main);
     torchtitan::Reading reading = torchtitan::read_toml(in, request, imported);
     list_ignored(in, imported);
     return torchtitan::TitanPlanner(std::move(reading), request, request.main, std::move(imported))
@@ -342,7 +352,7 @@ bool recognizes_torchtitan(std::string_view name, std::string_view text) {
     return text.find("[parallelism]") != text.npos ||
            text.find("[activation_checkpoint]") != text.npos;
   return has_ending(name, {".py"}) && text.find("torchtitan") != text.npos &&
-         text.find("parallelism") != text.npos;
+         (text.find("parallelism") != text.npos || text.find("Trainer.Config") != text.npos);
 }
 
 }  // namespace meshplan::planner

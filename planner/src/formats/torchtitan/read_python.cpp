@@ -2,7 +2,10 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "core/error.hpp"
 #include "formats/text/imported.hpp"
+#include "formats/torchtitan/arguments.hpp"
+#include "formats/torchtitan/model_tree.hpp"
 #include "formats/torchtitan/models.hpp"
 #include "formats/torchtitan/reading.hpp"
 #include "python/configuration.hpp"
@@ -16,13 +19,18 @@ using python::is_call;
 using python::is_unknown;
 
 constexpr std::array<std::string_view, 2> kAdams = {"AdamW", "Adam"};
+constexpr std::array<const char*, 4> kSections = {"parallelism", "training", "compile",
+                                                  "lr_scheduler"};
 
 class PythonReader {
  public:
   PythonReader(python::Configuration configuration, const std::string& file,
                const ImportRequest& request, ImportedPlan& imported)
       : imports_(std::move(configuration.imports)),
-        tree_(std::move(configuration.tree)),
+        classes_(std::move(configuration.classes)),
+        function_(configuration.function),
+        given_(std::move(configuration.tree)),
+        tree_(completed(given_, configuration.initial)),
         in_(tree_, file),
         request_(request),
         imported_(imported) {
@@ -32,6 +40,7 @@ class PythonReader {
 
   Reading run() {
     base();
+    touched();
     model();
     degrees();
     pipeline();
@@ -40,17 +49,48 @@ class PythonReader {
     precision();
     optimizer();
     for (const char* section : {"", "parallelism", "training"}) unpacked(section);
-    list_ignored(in_, imported_);
+    ignored();
     return std::move(result_);
   }
 
  private:
   void assume(std::string line) { result_.assumptions.push_back(std::move(line)); }
 
+  /// What somebody set, and what its classes give the settings that are read.
+  static Json completed(Json tree, const Json& initial) {
+    for (const char* section : kSections) {
+      if (!initial.contains(section) || !initial.at(section).is_object()) continue;
+      if (tree.contains(section) && !tree.at(section).is_object()) continue;
+      if (tree.contains(section) && python::is_unknown(tree.at(section))) continue;
+      for (const auto& [key, value] : initial.at(section).items())
+        if (value.is_primitive() && !tree[section].contains(key)) tree[section][key] = value;
+    }
+    const char* components = "components";
+    if (initial.contains("compile") && initial.at("compile").contains(components) &&
+        tree.contains("compile") && tree.at("compile").is_object() &&
+        !tree.at("compile").contains(components))
+      tree["compile"][components] = initial.at("compile").at(components);
+    const char* checkpoint = "activation_checkpoint";
+    if (!tree.contains(checkpoint) && initial.contains(checkpoint) &&
+        is_call(initial.at(checkpoint)))
+      tree[checkpoint] = initial.at(checkpoint);
+    return tree;
+  }
+
   /// What the function starts from: torchtitan's own, or nothing but its defaults.
   void base() {
     const std::string name = python::call_name(tree_);
-    if (name.ends_with("Trainer.Config")) return;
+    for (const std::string& each : classes_)
+      if (each.find("Flux") != std::string::npos)
+        throw ConfigError(fmt::format("{}: {}: {} trains images, no language model", in_.file(),
+                                      function_, each));
+    for (const std::string& each : classes_)
+      if (each.ends_with("Trainer.Config")) return;
+    if (name.ends_with("Config"))
+      throw ConfigError(
+          fmt::format("{}: {}: {} is not a Trainer.Config: it does not train a "
+                      "language model in torchtitan's trainer",
+                      in_.file(), function_, name));
     base_ = base_configuration(name);
     if (base_ == nullptr) {
       assume(
@@ -62,6 +102,31 @@ class PythonReader {
     assume(fmt::format("what is not set is as in {}() of torchtitan at b5bcd76c", name));
     result_.family = base_->family;
     result_.flavor = base_->flavor;
+  }
+
+  /// @throws ConfigError where a function that is not among the files was given what matters
+  void touched() {
+    const auto refuse = [&](const Json& part, std::string_view what) {
+      if (!part.is_object() || !part.contains(python::kTouched)) return;
+      const Json& call = part.at(python::kTouched)[0];
+      throw ConfigError(
+          fmt::format("{}: '{}' may change {}, and what it calls is not among the files",
+                      call.value(python::kPlace, in_.file()),
+                      call.at(python::kSource).get<std::string>(), what));
+    };
+    refuse(tree_, "the configuration");
+    for (const char* section : kSections)
+      if (tree_.contains(section)) refuse(tree_.at(section), section);
+    if (tree_.contains("model_spec")) refuse(tree_.at("model_spec"), "model_spec");
+  }
+
+  /// What nobody asked for, as far as somebody set it.
+  void ignored() {
+    const Settings given(given_, in_.file());
+    ImportedPlan all;
+    list_ignored(in_, all);
+    for (std::string& line : all.ignored)
+      if (given.has(line.substr(0, line.find(" = ")))) imported_.ignored.push_back(std::move(line));
   }
 
   /// The base, where a section is not written as a whole.
@@ -81,12 +146,16 @@ class PythonReader {
   void model() {
     const Json* spec = in_.has("model_spec") ? &tree_.at("model_spec") : nullptr;
     if (spec == nullptr || !is_call(*spec)) {
+      if (spec != nullptr && is_unknown(*spec) && !request_.model)
+        in_.fail("model_spec", "a model that is built in these files, or --model");
       in_.value("model_spec");
       return;
     }
+    if (python::call_name(*spec).ends_with("ModelSpec")) return described(*spec);
     const std::string name = python::call_name(*spec);
     if (const auto found = imports_.find(name); found != imports_.end())
       result_.family = found->second.substr(found->second.rfind('.') + 1);
+    if (result_.family.empty()) result_.family = folder_name();  // from . import model_registry
     if (spec->contains(python::kArguments) && !spec->at(python::kArguments).empty() &&
         spec->at(python::kArguments)[0].is_string())
       result_.flavor = spec->at(python::kArguments)[0].get<std::string>();
@@ -95,20 +164,62 @@ class PythonReader {
     const std::string attention = in_.text("model_spec.attn_backend")
                                       .value_or(result_.family == "gpt_oss" ? "varlen" : "flex");
     result_.flex_attention = attention.starts_with("flex");
-    converters();
+    if (in_.small("model_spec.num_mtp_layers", between(0, limits::kLayers)).value_or(0) > 0)
+      in_.fail("model_spec.num_mtp_layers", "0, or the package that builds the model beside it");
+    std::vector<std::string> converters;
+    if (const Json* list = in_.value("model_spec.converters"); list != nullptr) {
+      if (!list->is_array()) in_.fail("model_spec.converters", "a list of converters");
+      for (const Json& each : *list) converters.push_back(python::call_name(each));
+    }
+    converted(converters);
     first_layers();
   }
 
-  void converters() {
-    const Json* list = in_.value("model_spec.converters");
-    if (list == nullptr || !list->is_array()) return;
-    for (const Json& each : *list)
-      if (python::call_name(each).find("Float8Linear") != std::string::npos) {
-        result_.precision = program::Precision::Fp8;
-        assume(
-            "workload.precision = fp8 with a scale of each tensor; Float8LinearConverter has one "
-            "of each row");
-      }
+  /// The folder that the file lies in, which is the family in torchtitan.
+  std::string folder_name() const {
+    const std::size_t slash = in_.file().rfind('/');
+    if (slash == std::string::npos) return "";
+    const std::string folder = in_.file().substr(0, slash);
+    return folder.substr(folder.rfind('/') + 1);
+  }
+
+  /// A model that the files build layer by layer.
+  void described(const Json& spec) {
+    in_.value("model_spec");
+    const std::string name = spec.value("name", Json()).is_string() ? spec.at("name") : Json("");
+    result_.family = name.substr(name.rfind('/') + 1);
+    if (spec.value("flavor", Json()).is_string()) result_.flavor = spec.at("flavor");
+    if (request_.model) {
+      const Json model = spec.value("model", Json());
+      converted(converters_of(model, in_.file() + ": model_spec.model"));
+      if (model.is_object() && !model.value("vision_encoder", Json()).is_null())
+        assume("the vision encoder is left out: the model that was given is all that is planned");
+      return;
+    }
+    DescribedModel model =
+        described_model(spec.value("model", Json()), result_.family + "-" + result_.flavor,
+                        in_.file() + ": model_spec.model");
+    const std::string attention = spec.at("model").dump();
+    result_.flex_attention = attention.find("FlexAttention") != std::string::npos;
+    result_.model = std::move(model.spec);
+    converted(model.converters);
+  }
+
+  /// What converters make of the products.
+  void converted(const std::vector<std::string>& converters) {
+    for (const std::string& name : converters) {
+      const bool float8 = name.find("Float8Linear") != std::string::npos;
+      if (!float8 && name.find("MXFP8Linear") == std::string::npos)
+        throw ConfigError(fmt::format(
+            "{}: model_spec.converters: {} changes what a step computes in a way that is not "
+            "predicted; read are Float8LinearConverter and MXFP8LinearConverter",
+            in_.file(), name.empty() ? "one that is not understood" : name));
+      result_.precision = program::Precision::Fp8;
+      assume(
+          fmt::format("workload.precision = fp8 with a scale of each tensor; {} has one of each "
+                      "{}",
+                      name.substr(0, name.find('.')), float8 ? "row" : "32 elements"));
+    }
   }
 
   /// "config.model_spec.model.layers[:12]"
@@ -187,7 +298,26 @@ class PythonReader {
     if (!result_.schedule_csv) in_.fail(path, "the name of a file that is beside this one");
   }
 
+  /// In sequences, as until the summer of 2026.
+  void batch_of_sequences() {
+    result_.seq_len = in_.integer("training.seq_len", between(1, limits::kTokens)).value_or(2048);
+    const std::string path = "training.local_batch_size";
+    const std::int64_t local = in_.integer(path, between(1, limits::kTokens)).value_or(8);
+    if (const auto global = in_.integer("training.global_batch_size", between(-1, limits::kTokens));
+        global && *global > 0)
+      result_.step_sequences = *global;
+    result_.micro_batch = local;
+    if (result_.pp == 1) return;
+    const std::string micro = "parallelism.pipeline_parallel_microbatch_size";
+    result_.micro_batch = in_.integer(micro, between(1, limits::kTokens)).value_or(1);
+    if (local % result_.micro_batch != 0)
+      in_.fail(micro, fmt::format("a divisor of {} ({})", path, local));
+    result_.pipeline_microbatches = local / result_.micro_batch;
+  }
+
   void batch() {
+    for (const char* old : {"training.seq_len", "training.local_batch_size"})
+      if (in_.has(old)) return batch_of_sequences();
     const BaseConfiguration* base = base_of("training");
     const Bounds bounds = between(1, 1e15);
     result_.seq_len = in_.integer("training.max_context_length", between(1, limits::kTokens))
@@ -243,9 +373,13 @@ class PythonReader {
       result_.precision = program::Precision::Fp8;
     result_.offload = in_.flag("training.enable_cpu_offload").value_or(false);
     const bool base_compiles = base_of("compile") != nullptr && base_->compiled;
-    result_.compiled = in_.flag("compile.enable").value_or(base_compiles);
+    result_.compiled = compiled_part(in_, in_.flag("compile.enable").value_or(base_compiles));
+    if (in_.has("compile.mode") && tree_.at("compile").at("mode").is_null())
+      result_.compiled = program::CompiledPart::None;  // the graph trainer without its graph
+    if (in_.word("training.dtype", kParameterTypes) == "bfloat16")
+      in_.fail("training.dtype", "float32: weights without a copy in fp32 are not predicted");
     if (const auto async = in_.flag("compile.enable_async_tensor_parallel"))
-      imported_.settings.overlap_tp = *async;
+      imported_.plan.stack.settings.overlap_tp = *async;
     result_.cuda_graphs = !in_.flag("training.disable_cuda_graphs").value_or(false);
   }
 
@@ -256,6 +390,13 @@ class PythonReader {
     read_learning_rate(in_, optimizer);
     if (!in_.has("optimizer")) return;
     const Json* groups = in_.value("optimizer.param_groups");
+    const std::string name = python::call_name(tree_.at("optimizer"));
+    if (groups == nullptr && !name.empty() && !name.ends_with("default_adamw") &&
+        !name.ends_with("OptimizersContainer.Config"))
+      throw ConfigError(
+          fmt::format("{}: optimizer: {} is not predicted; read are default_adamw() "
+                      "and OptimizersContainer.Config",
+                      in_.file(), name));
     if (groups == nullptr || !groups->is_array() || groups->empty() || !is_call((*groups)[0])) {
       Settings arguments(tree_.at("optimizer"), in_.file() + ": optimizer");
       read_adam(arguments, "", optimizer);
@@ -287,7 +428,10 @@ class PythonReader {
   }
 
   std::map<std::string, std::string> imports_;
-  Json tree_;
+  std::vector<std::string> classes_;
+  std::string function_;
+  Json given_;
+  Json tree_;  // with what classes give the rest
   Settings in_;
   const ImportRequest& request_;
   ImportedPlan& imported_;
@@ -299,8 +443,10 @@ class PythonReader {
 
 Reading read_python(const std::string& text, const std::string& file, const std::string& function,
                     const ImportRequest& request, ImportedPlan& imported) {
-  return PythonReader(python::read_configuration(text, file, function), file, request, imported)
-      .run();
+  python::Configuration configuration =
+      python::read_configuration(text, file, function, request.open, {.transforms = {"convert"}});
+  if (request.arguments) apply_arguments(configuration.tree, *request.arguments);
+  return PythonReader(std::move(configuration), file, request, imported).run();
 }
 
 }  // namespace meshplan::planner::torchtitan

@@ -24,6 +24,8 @@ class TomlReader {
   Reading run() {
     result_.family = in_.text("model.name").value_or("llama3");
     result_.flavor = in_.text("model.flavor").value_or("debugmodel");
+    if (result_.family.starts_with("flux"))
+      in_.fail("model.name", "a language model: flux makes images");
     degrees();
     pipeline();
     batch();
@@ -49,7 +51,13 @@ class TomlReader {
 
   void degrees() {
     result_.replicate = degree("data_parallel_replicate_degree", 1);
-    result_.shard = degree("data_parallel_shard_degree", -1, -1);
+    // Until the autumn of 2024 one degree, of shards unless it says ddp.
+    const int either = degree("data_parallel_degree", -1, -1);
+    const bool copies = in_.text("training.data_parallel_type").value_or("fsdp") == "ddp";
+    result_.shard = degree("data_parallel_shard_degree", copies ? 1 : either, -1);
+    if (copies && either < 1)
+      in_.fail("training.data_parallel_degree", "with ddp the number of copies");
+    if (copies) result_.replicate = either;
     result_.reshard =
         in_.word("parallelism.fsdp_reshard_after_forward", kReshardPolicies).value_or("default");
     result_.tp = degree("tensor_parallel_degree", 1);
@@ -61,7 +69,7 @@ class TomlReader {
     const int etp = degree("expert_tensor_parallel_degree", 1);
     if (result_.ep > 1) result_.etp = etp;  // else it has no effect
     if (const auto async = in_.flag(place("enable_async_tensor_parallel")))
-      imported_.settings.overlap_tp = *async;
+      imported_.plan.stack.settings.overlap_tp = *async;
     if (in_.flag(place("disable_loss_parallel")).value_or(false) && result_.tp > 1)
       assume(
           "the loss is computed on parts of the vocabulary (disable_loss_parallel is not in a "
@@ -137,11 +145,29 @@ class TomlReader {
         global && *global > 0)
       result_.step_sequences = *global;
     const std::string path = place("pipeline_parallel_microbatch_size");
-    const std::int64_t micro = in_.integer(path, bounds).value_or(1);
+    const auto size = in_.integer(path, bounds);
+    const std::string number = place("pipeline_parallel_microbatches");
+    auto passes = in_.integer(number, bounds);
     if (result_.pp == 1) {
       result_.micro_batch = local;
       return;
     }
+    // Until March 2025 their number was set, and was that of the stages if it was not.
+    if (!size && !passes && in_.has("experimental.pipeline_parallel_degree")) {
+      passes = result_.pp;
+      assume(
+          fmt::format("pipeline_parallel_microbatches = {} (that of the stages, as until March "
+                      "2025)",
+                      result_.pp));
+    }
+    if (passes && !size) {
+      if (local % *passes != 0)
+        in_.fail(key, fmt::format("a multiple of {} micro-batches", *passes));
+      result_.micro_batch = local / *passes;
+      result_.pipeline_microbatches = *passes;
+      return;
+    }
+    const std::int64_t micro = size.value_or(1);
     if (local % micro != 0) in_.fail(path, fmt::format("a divisor of {} ({})", key, local));
     result_.micro_batch = micro;
     result_.pipeline_microbatches = local / micro;
@@ -173,14 +199,39 @@ class TomlReader {
   void precision() {
     const auto type = in_.word("training.mixed_precision_param", kParameterTypes);
     if (type && *type == "float32") result_.precision = program::Precision::F32;
-    if (const Json* converters = in_.value("model.converters");
-        converters != nullptr && converters->is_array())
-      for (const Json& each : *converters)
-        if (each.is_string() && each.get<std::string>().find("float8") != std::string::npos)
-          result_.precision = program::Precision::Fp8;
+    if (in_.word("training.dtype", kParameterTypes) == "bfloat16")
+      in_.fail("training.dtype", "float32: weights without a copy in fp32 are not predicted");
+    converters();
+    const char* old = in_.has("training.enable_float8_linear") ? "training.enable_float8_linear"
+                                                               : "float8.enable_float8_linear";
+    if (in_.flag(old).value_or(false) || !in_.text("training.fp8_linear").value_or("").empty())
+      result_.precision = program::Precision::Fp8;
     result_.offload = in_.flag("training.enable_cpu_offload").value_or(false);
     const char* key = in_.has("training.compile") ? "training.compile" : "compile.enable";
-    result_.compiled = in_.flag(key).value_or(false);
+    result_.compiled = compiled_part(in_, in_.flag(key).value_or(false));
+  }
+
+  /// A list, or one text with commas.
+  void converters() {
+    const std::string path = "model.converters";
+    const Json* given = in_.value(path);
+    if (given == nullptr) return;
+    std::string names = given->is_string() ? given->get<std::string>() : std::string();
+    if (given->is_array())
+      for (const std::string& each : texts(path, *given)) names += each + ",";
+    else if (!given->is_string())
+      in_.fail(path, "a list of converters");
+    for (std::size_t begin = 0; begin < names.size();) {
+      const std::size_t end = std::min(names.find(',', begin), names.size());
+      const std::string name = names.substr(begin, end - begin);
+      begin = end + 1;
+      if (name.empty()) continue;
+      const bool experts = name.find("grouped_mm") != std::string::npos ||
+                           (name == "float8" && in_.has("float8.moe_fqns"));
+      if (name.find("float8") == std::string::npos || experts)
+        in_.fail(path, "float8 of linears alone: other converters are not predicted");
+      result_.precision = program::Precision::Fp8;
+    }
   }
 
   void optimizer() {
@@ -208,10 +259,24 @@ class TomlReader {
 
 }  // namespace
 
+program::CompiledPart compiled_part(Settings& in, bool enabled) {
+  using program::CompiledPart;
+  const Json* components = in.value("compile.components");
+  if (!enabled) return CompiledPart::None;
+  if (components == nullptr) return CompiledPart::All;
+  if (!components->is_array()) in.fail("compile.components", "a list of \"model\" and \"loss\"");
+  const auto names = [&](const char* part) {
+    return std::ranges::find(*components, Json(part)) != components->end();
+  };
+  if (names("model")) return CompiledPart::All;
+  return names("loss") ? CompiledPart::Loss : CompiledPart::None;
+}
+
 void read_learning_rate(Settings& in, program::OptimizerConfig& optimizer) {
   const std::string at = "lr_scheduler.";
   const Bounds steps = between(0, limits::kTokens);
-  optimizer.warmup_steps = in.small(at + "warmup_steps", steps).value_or(200);
+  const std::string warmup = in.has("training.warmup_steps") ? "training." : at;
+  optimizer.warmup_steps = in.small(warmup + "warmup_steps", steps).value_or(200);
   optimizer.decay_steps = in.small(at + "total_steps", steps).value_or(0);
   const char* least = in.has(at + "lr_min") ? "lr_min" : "min_lr_factor";
   optimizer.minimum_ratio = in.number(at + least, between(0, 1)).value_or(0);

@@ -18,7 +18,8 @@ enum class Checkpointing { None, Selective, Full, EveryNth };
 struct Reading {
   std::string family;  // "llama3", "" where nothing says it
   std::string flavor;
-  std::optional<int> num_layers;  // of the flavor's first ones
+  std::optional<int> num_layers;           // of the flavor's first ones
+  std::optional<models::ModelSpec> model;  // as the files describe it
 
   int replicate = 1;
   int shard = -1;  // the ranks that are left
@@ -46,7 +47,7 @@ struct Reading {
   int every = 1;  // EveryNth
   program::Precision precision = program::Precision::BF16;
   bool offload = false;
-  bool compiled = false;
+  program::CompiledPart compiled = program::CompiledPart::None;
   std::optional<bool> cuda_graphs;
   std::optional<bool> flex_attention;
   program::OptimizerConfig optimizer;
@@ -65,6 +66,9 @@ Reading read_python(const std::string& text, const std::string& file, const std:
 /// not there
 std::optional<std::string> schedule_file(const ImportRequest& request, const std::string& file,
                                          std::string_view named);
+
+/// With compile.components of the loss alone the model runs as it is. @param enabled compile.enable
+program::CompiledPart compiled_part(Settings& in, bool enabled);
 
 /// Learning rates and the like under "lr_scheduler."
 void read_learning_rate(Settings& in, program::OptimizerConfig& optimizer);

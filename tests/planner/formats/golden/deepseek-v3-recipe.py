@@ -56,10 +56,6 @@ def pretrain_config():
         moe_router_enable_expert_bias=True,
         moe_router_bias_update_rate=0.001,
         moe_router_load_balancing_type="none",
-        moe_token_dispatcher_type="alltoall",  # each token travels to its experts alone
-        moe_grouped_gemm=True,  # all experts of a rank in one product
-        moe_permute_fusion=True,
-        moe_router_dtype="fp32",
         tensor_model_parallel_size=2,
         sequence_parallel=True,  # divides the tokens between tp regions
         context_parallel_size=1,
@@ -72,6 +68,10 @@ def pretrain_config():
         recompute_method="block",  # block: the first layers of each virtual stage
         recompute_num_layers=2,
         seq_length=4096,
+        moe_token_dispatcher_type="alltoall",  # how tokens travel to their experts
+        moe_grouped_gemm=True,  # all experts of a rank in one product
+        moe_permute_fusion=True,
+        moe_router_dtype="fp32",
         gated_linear_unit=True,
         should_pad_vocab=True,  # to a multiple of 128 * tp
     )
@@ -90,7 +90,7 @@ def pretrain_config():
     cfg.ddp.overlap_grad_reduce = True  # buckets are summed while backward computes
     cfg.ddp.overlap_param_gather = True  # weights return while forward computes
     cfg.dataset.seq_length = 4096
-    cfg.tokenizer.vocab_size = 129280
+    cfg.tokenizer.vocab_size = 129279  # NullTokenizer adds the end of documents
     cfg.ddp.use_distributed_optimizer = True  # ZeRO 1: optimizer state over dp * cp
     cfg.optimizer.use_distributed_optimizer = True
     cfg.scheduler.start_weight_decay = 0.1

@@ -70,7 +70,7 @@ EXPERT_ARGS=(
   --moe-router-enable-expert-bias
   --moe-router-bias-update-rate 0.001
   --moe-router-load-balancing-type none
-  --moe-token-dispatcher-type alltoall  # each token travels to its experts alone
+  --moe-token-dispatcher-type alltoall  # how tokens travel to their experts
   --moe-grouped-gemm  # all experts of a rank in one product
   --moe-permute-fusion
   --moe-router-dtype fp32
@@ -100,9 +100,9 @@ MEMORY_ARGS=(
 PRECISION_ARGS=(
   --bf16
   --fp8-format hybrid  # values and weights E4M3, gradients E5M2
-  --fp8-recipe tensorwise  # one scale a tensor, of its current values
-  --fp8-param-gather  # weights travel in FP8
+  --fp8-recipe tensorwise
   --grad-reduce-in-bf16  # as predicted: gradients are kept and summed in bf16
+  --fp8-param-gather  # weights travel in FP8
 )
 
 # Batch and optimizer.

@@ -1,4 +1,4 @@
-#include "formats/megatron/launch.hpp"
+#include "formats/megatron_launch/launch.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include "core/parse_number.hpp"
 #include "core/words.hpp"
 #include "formats/megatron/flag.hpp"
+#include "formats/megatron_launch/training_kind.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -28,7 +29,7 @@ bool is_signature(std::string_view word) {
   });
 }
 
-/// Words of a string that holds a command line, as in bash -c "...".
+/// Words of a string that holds flags, as "--flag value" in an item of a quoted array.
 std::vector<Value> spread(const std::vector<Value>& words) {
   std::vector<Value> all;
   for (const Value& word : words) {
@@ -38,11 +39,8 @@ std::vector<Value> spread(const std::vector<Value>& words) {
       all.push_back(word);
       continue;
     }
-    for (const std::string& part : parts) {
-      // An unknown part stands in the text as it was written.
-      const bool known = word.known() || part.find('$') == std::string::npos;
-      all.push_back({part, known ? std::vector<std::string>{} : word.unknown});
-    }
+    for (const std::string& part : parts)
+      if (part != "\\") all.push_back(part_of(word, part));
   }
   return all;
 }
@@ -105,7 +103,7 @@ class RankCounter {
     const Value* value = joined.empty() ? next : &word;
     if (value == nullptr) return;
     if (!value->known()) {
-      unknown_ = value->unknown.front();
+      unknown_ = value->unknown.front().why;
       return;
     }
     // "8" of "gpu:8" and of "1:8"
@@ -166,26 +164,33 @@ std::vector<Value> words_of_variables(const shell::Script& script,
 
 }  // namespace
 
-std::vector<Argument> arguments_of(const std::vector<Value>& words, const std::string& place,
-                                   std::vector<std::string>& assumptions) {
-  std::vector<Argument> arguments;
+void take_arguments(const std::vector<Value>& words, const std::string& place, Launch& launch) {
+  std::vector<Argument>& arguments = launch.arguments;
   for (const Value& word : words) {
     if (word.text.starts_with("--") && word.text.size() > 2) {
       const auto equals = word.text.find('=');
       Argument argument{word.text.substr(0, equals), {}, place};
       if (equals != std::string::npos)
-        argument.values.push_back({word.text.substr(equals + 1), word.unknown});
+        argument.values.push_back(part_of(word, word.text.substr(equals + 1)));
       arguments.push_back(std::move(argument));
       continue;
     }
-    // "--flag value" as one item of a quoted array
+    // What a branch may add stands alone, and is no operand.
+    const bool may_hold_flags = word.unknown.size() == 1 &&
+                                word.text == word.unknown.front().written &&
+                                !word.unknown.front().flags.empty();
+    if (may_hold_flags) {
+      launch.undecided.push_back(word.unknown.front());
+      continue;
+    }
     const auto operands = arguments.empty() ? operands_of_flags().end()
                                             : operands_of_flags().find(arguments.back().flag);
     const bool is_full = operands != operands_of_flags().end() && operands->second >= 0 &&
                          static_cast<int>(arguments.back().values.size()) >= operands->second;
     if (arguments.empty() || is_full) {
       if (!word.known())
-        assumptions.push_back(fmt::format("{}: {}: taken as empty", place, word.unknown.front()));
+        launch.assumptions.push_back(
+            fmt::format("{}: {}: taken as empty", place, word.unknown.front().why));
       else if (is_full)
         throw ConfigError(fmt::format(
             "{}: {} takes {}, and '{}' follows it", place, short_line(arguments.back().flag),
@@ -195,8 +200,36 @@ std::vector<Argument> arguments_of(const std::vector<Value>& words, const std::s
     }
     arguments.back().values.push_back(word);
   }
-  return arguments;
 }
+
+namespace {
+
+/// The program among a command's words: its file, or the module behind -m; its end where none is
+/// named.
+std::vector<Value>::const_iterator program_in(const std::vector<Value>& words) {
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (word->text.starts_with("--") && is_signature(word->text)) break;
+    if (word->text.ends_with(".py")) return word;
+    const auto next = word + 1;
+    if (word->text == "-m" && next != words.end() && !next->text.starts_with("torch.") &&
+        next->text != "deepspeed" && next->text.find("launch") != 0)
+      return next;
+  }
+  return words.end();
+}
+
+/// What the script starts instead of a training: "evaluate.py, which evaluates".
+std::string other_programs(const shell::Script& script) {
+  for (const shell::ScriptCommand& command : script.commands) {
+    const auto program = program_in(command.words);
+    if (program == command.words.end()) continue;
+    const std::string what = other_purpose(program->text);
+    if (!what.empty()) return fmt::format("{}, which {}", short_line(program->text), what);
+  }
+  return {};
+}
+
+}  // namespace
 
 Launch launch_of(const shell::Script& script, const std::string& file) {
   Launch launch;
@@ -219,6 +252,9 @@ Launch launch_of(const shell::Script& script, const std::string& file) {
   if (most == 0) {
     std::vector<std::string> names;
     words = words_of_variables(script, names);
+    const std::string other = other_programs(script);
+    if (!other.empty())
+      throw ConfigError(fmt::format("{}: starts no training, but {}", file, other));
     if (count_signatures(words) == 0)
       throw ConfigError(
           fmt::format("{}: starts nothing with Megatron-LM's flags, such as --num-layers and "
@@ -229,14 +265,18 @@ Launch launch_of(const shell::Script& script, const std::string& file) {
     launch.assumptions.push_back(
         fmt::format("no command of the script starts a training: flags are those of {}", all));
   }
-  const auto program =
-      std::ranges::find_if(words, [](const Value& word) { return word.text.ends_with(".py"); });
-  const auto first = program == words.end() ? words.begin() : program;
-  const RankCounter counter({words.begin(), first}, script.directives);
+  const auto program = program_in(words);
+  const auto first = program == words.end() ? words.cbegin() : program;
+  const std::string purpose = program == words.end() ? "" : other_purpose(program->text);
+  if (!purpose.empty())
+    throw ConfigError(fmt::format("{}: starts no training, but {}, which {}", place,
+                                  short_line(program->text), purpose));
+  const RankCounter counter({words.cbegin(), first}, script.directives);
   launch.ranks = counter.ranks();
   launch.why_no_ranks = counter.unknown();
   const auto begin = program == words.end() ? first : first + 1;
-  launch.arguments = arguments_of({begin, words.end()}, place, launch.assumptions);
+  if (program != words.end()) launch.program = program->text;
+  take_arguments({begin, words.cend()}, place, launch);
   return launch;
 }
 
