@@ -1,7 +1,8 @@
 # What is asked of meshplan by the command, from Python and in a page: options, and answers to them.
 set(portable_requests
     options/command_line.cpp options/inputs.cpp options/plan_options.cpp options/plan_input.cpp
-    options/search_options.cpp options/optimizer_options.cpp options/what_if.cpp
+    options/search_options.cpp options/stack_options.cpp options/optimizer_options.cpp
+    options/what_if.cpp
     requests/question.cpp requests/plan_request.cpp requests/simulate_request.cpp
     requests/page_request.cpp)
 # What these need of a machine. A page has its own: classroom/src/surroundings.

@@ -45,11 +45,12 @@ async function viewOf(at, plan) {
   return views[at] ? views[at]() : lessonView(lessons.find((lesson) => lesson.id === at), plan, follow(at));
 }
 
-async function show() {
+async function show(hash = location.hash) {
   const mine = ++turn;
+  clearTimeout(following);
   let link = null;
   try {
-    link = readLink(location.hash, flagsKnown);
+    link = readLink(hash, flagsKnown);
     message('');
   } catch (error) {
     message(error.message + ' Shown instead: the workbench.');
@@ -85,7 +86,8 @@ async function start() {
   names = await engine.ask('names', []);
   for (const option of await engine.ask('options', [])) flagsKnown.set(option.flag.replace(/^--/, ''), option);
   window.meshplan = {ask: (name, words) => engine.ask(name, words)};  // for a console: meshplan.ask('simulate', ['--model', ...])
-  addEventListener('hashchange', () => show().then(() => { scrollTo(0, 0); document.getElementById('content').focus({preventScroll: true}); }));
+  // Of the event: an address that follows the plan before may have taken the place of the one that was asked for.
+  addEventListener('hashchange', (event) => show(new URL(event.newURL).hash).then(() => { scrollTo(0, 0); document.getElementById('content').focus({preventScroll: true}); }));
   let waiting = 0, width = innerWidth;
   addEventListener('resize', () => {
     if (innerWidth === width) return;

@@ -20,6 +20,7 @@
 #include "commands/lesson/lesson_command.hpp"
 #include "process/temporary_folder.hpp"
 #include "runtime/launch/launch.hpp"
+#include "runtime/launch/proxy_exit_code.hpp"
 #endif
 
 namespace {
@@ -34,6 +35,7 @@ extern "C" void on_interrupt(int /*signal*/) {
 #if MESHPLAN_HAS_RUNTIME
   remove_temporary_folder();
   runtime::tell_launcher_of_interrupt();
+  runtime::let_proxy_see_exit_code();
 #endif
   _exit(kInterrupted);
 }

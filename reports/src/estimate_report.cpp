@@ -52,7 +52,7 @@ std::string to_text(const EstimateReport& report) {
              step.rough ? ", of this plan perhaps by more" : "") +
          "\ntime of the slowest stage (communication only where nothing hides it)\n" +
          to_text(times_table(step), 2) + "\n" +
-         memory_verdict(step, step.fits(), report.memory_reserve);
+         memory_verdict(step.need(), step.largest_stage, report.plan.stack, report.memory_reserve);
 }
 
 std::string to_json(const EstimateReport& report) {
@@ -74,6 +74,8 @@ std::string to_json(const EstimateReport& report) {
                         {"capacity_bytes", step.capacity_bytes},
                         {"of_host", step.of_host},
                         {"fits", step.fits()},
+                        {"memory_verdict",
+                         verdict_json(step.need(), report.plan.stack, report.memory_reserve)},
                         {"memory_reserve", report.memory_reserve},
                         {"plan", Json::parse(program::to_json(report.plan))}}) +
          "\n";

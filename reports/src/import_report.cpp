@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.hpp"
+#include "plan_lines.hpp"
 #include "planner/search/space.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "reports/search_report.hpp"
@@ -28,7 +29,8 @@ std::string to_text(const ImportReport& report) {
       workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
       plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es", plan.parallel.world_size(),
       plan.parallel.world_size() == 1 ? "" : "s");
-  text += fmt::format("priced   as runs of {}\n", report.software);
+  text += fmt::format("priced   as runs of {}\n", plan.stack.software);
+  text += settings_line(plan.stack);
   return text + listed("assumed", report.assumptions) + listed("ignored", report.ignored);
 }
 
@@ -36,7 +38,7 @@ std::string to_json(const ImportReport& report) {
   return nlohmann::ordered_json(
              {{"file", report.file},
               {"format", report.format},
-              {"software", report.software},
+              {"software", report.plan.stack.software},
               {"assumptions", report.assumptions},
               {"ignored", report.ignored},
               {"plan", nlohmann::ordered_json::parse(program::to_json(report.plan))}})

@@ -5,6 +5,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
+#include "plan_lines.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/model_flops.hpp"
 #include "program/plan/plan_names.hpp"
@@ -18,8 +19,6 @@
 
 namespace meshplan::reports {
 namespace {
-
-constexpr double kTera = 1e12;
 
 double tokens_per_step(const program::Plan& plan) {
   return static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);

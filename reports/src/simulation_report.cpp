@@ -108,20 +108,16 @@ Table memory_table(const sim::MemoryReport& memory) {
   return table;
 }
 
-std::string verdict(const sim::MemoryReport& memory, double reserve) {
+sim::MemoryNeed need_of(const sim::MemoryReport& memory) {
+  return {.bytes = memory.peak_bytes,
+          .capacity_bytes = memory.capacity_bytes,
+          .of_host = memory.of_host};
+}
+
+std::string beside_device(const sim::MemoryReport& memory) {
   double host = 0;
   for (const StageMemory& stage : memory.stages) host = std::max(host, stage.host);
-  const std::string beside =
-      host > 0 ? fmt::format(", and {} of its host's memory", planner::format_bytes(host)) : "";
-  const double usable = memory.usable_bytes(reserve);
-  if (memory.fits())
-    return fmt::format("fits: {} of {} on stage {}{}; {}\n",
-                       planner::format_bytes(memory.peak_bytes),
-                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage, beside,
-                       reserve_verdict(memory.peak_bytes, usable, reserve));
-  return fmt::format("does not fit: stage {} needs {} ({} too much)\n", memory.largest_stage,
-                     planner::shortage(memory.peak_bytes, memory.capacity_bytes, memory.of_host),
-                     planner::format_bytes(memory.missing_bytes()));
+  return host > 0 ? fmt::format(", and {} of its host's memory", planner::format_bytes(host)) : "";
 }
 
 /// Spans are of all ranks and micro-batches: then all are played.
@@ -200,12 +196,13 @@ SimulationReport simulation_report(const std::vector<program::Program>& programs
 }
 
 std::string memory_verdict(const SimulationReport& report) {
-  return verdict(report.simulation.memory, report.memory_reserve);
+  const sim::MemoryReport& memory = report.simulation.memory;
+  return memory_verdict(need_of(memory), memory.largest_stage, report.plan.stack,
+                        report.memory_reserve, beside_device(memory));
 }
 
 std::string to_text(const SimulationReport& report) {
   const program::Plan& plan = report.plan;
-  constexpr double kTera = 1e12;
   const double step = report.simulation.step_time_s;
   const sim::Interval interval = sim::interval_of(report.terms, step);
   std::string text = plan_header(plan, report.cluster);
@@ -267,6 +264,8 @@ std::string to_json(const SimulationReport& report) {
             {"peak_memory_bytes", report.simulation.memory.peak_bytes},
             {"capacity_bytes", report.simulation.memory.capacity_bytes},
             {"fits", report.simulation.memory.fits()},
+            {"memory_verdict", verdict_json(need_of(report.simulation.memory), report.plan.stack,
+                                            report.memory_reserve)},
             {"memory_reserve", report.memory_reserve},
             {"keeps_reserve", report.simulation.memory.fits(report.memory_reserve)},
             {"plan", Json::parse(program::to_json(report.plan))}};

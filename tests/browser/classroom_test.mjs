@@ -166,6 +166,21 @@ test('wrong links get a message, and the workbench', async () => {
   });
 });
 
+test('a link is shown though the address follows the plan before', async () => {
+  const [first, second] = [2, 4].map((tp) => link('workbench', {model: 'llama3-8b', cluster: 'dgx-h100', gpus: 8, 'global-batch': 64, tp}));
+  await inSharedPage(first, async (page) => {
+    await page.evaluate(([before, asked]) => {
+      delete document.documentElement.dataset.ready;
+      location.hash = asked;
+      history.replaceState(null, '', before);  // as follow() does, where its turn comes before the new link's
+    }, [first, second]);
+    await page.waitForSelector('html[data-ready]');
+    await page.waitForFunction(() => Number(document.querySelector('.workbench').dataset.answers) > 0);
+    assert.match(await page.locator('.command code').textContent(), /--tp 4/);
+    await page.waitForFunction(() => location.hash.includes('&tp=4'));
+  });
+});
+
 test('a plan that cannot be gets the command\u2019s refusal', async () => {
   const wrong = [{model: 'llama3-9b', cluster: 'dgx-h100', gpus: 8, 'global-batch': 8}, {model: 'llama3-8b', cluster: 'dgx-h100', gpus: 8, 'global-batch': 8, tp: 3},
     {model: 'llama3-8b', cluster: 'plan.json', gpus: 8, 'global-batch': 8}, {model: 'llama3-8b', cluster: 'dgx-h100', gpus: 'many', 'global-batch': 8}];

@@ -78,8 +78,8 @@ refused "adjust needs a measured run" adjust plan.json "${core[@]}"
 refused "adjust needs a measured run" adjust plan.json megatron.log --step-time 2 "${core[@]}"
 refused "leave out the plan" adjust plan.json --runs "$table"
 refused "--step-time -1: expected seconds, above 0" adjust plan.json --step-time -1 "${core[@]}"
-refused "plan.json: plans of software 'meshplan' are priced operation by operation" adjust plan.json --step-time 2
-refused "priced operation by operation" simulate plan.json --adjusted adjusted.json
+refused "plan.json: plans of software 'meshplan' are priced operation by operation" adjust plan.json --software meshplan --step-time 2
+refused "priced operation by operation" simulate plan.json --software meshplan --adjusted adjusted.json
 refused "cluster: its anchors ran 'dgx-h100', not 'dgx-a100'" simulate plan.json --cluster dgx-a100 "${core[@]}" --adjusted adjusted.json
 refused "software: its anchors ran 'megatron-core', not 'megatron-core@25.09'" simulate plan.json --software megatron-core@25.09 --adjusted adjusted.json
 refused "model: its anchors ran" plan --model llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 64 "${core[@]}" --adjusted adjusted.json

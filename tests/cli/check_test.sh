@@ -37,7 +37,8 @@ expect 2 "is not divisible by tp (6)" check plan.json --set parallel.tp=6
 expect 2 "kv_heads(8) % tp(16) == 0 must hold" check plan.json --for torchtitan --set parallel.tp=16 --set zero_stage=0
 expect 2 "ZeRO 2 and 3 are incompatible with pipeline parallelism; nearest zero: 1" \
   check plan.json --for deepspeed --set zero_stage=3
-expect 2 "megatron-lm" check plan.json --for megatron
+expect 2 "did you mean 'megatron-lm'" check plan.json --for megatron-l
+expect 0 "target   Megatron-LM" check plan.json --for megatron
 expect 2 "usage: meshplan check PLAN" check
 expect 2 "near it: plan.json" check plam.json
 expect 2 "at most 1048576" check plan.json --for megatron-lm --set parallel.tp=1048576 --set parallel.dp=1048576

@@ -333,7 +333,7 @@ expect_printable simulate "$bad.json"
 megatron="--software megatron-core --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192"
 # shellcheck disable=SC2086
 expect 0 "software megatron-core" plan $megatron --out megatron.json
-planned=$(sed -n 's/^ 1  .*  \([0-9.]* m\{0,1\}s\) .*/\1/p' stdout | head -1)
+planned=$(sed -n 's/^ 1  .*  \([0-9.]* m\{0,1\}s\)  [0-9.]* m\{0,1\}s to .*/\1/p' stdout | head -1)
 [ -n "$planned" ] || fail "plan shows no time of #1: $(cat stdout)"
 expect 0 "step time  $planned" simulate megatron.json --software megatron-core
 expect 2 "megatron-core runs 1f1b or interleaved" simulate megatron.json --software megatron-core --set parallel.tp=1 \

@@ -80,7 +80,7 @@ mkdir empty
 expect 0 "run.sh" export plan.json --to megatron --out empty
 expect 2 "plan.json: is a file; name a folder" export plan.json --to megatron --out plan.json
 expect 1 "there is no folder nowhere" export plan.json --to megatron --out nowhere/run
-"$meshplan" simulate plan.json --set zero_stage=2 --out zero2.json >/dev/null 2>&1
+"$meshplan" simulate plan.json --software meshplan --set zero_stage=2 --out zero2.json >/dev/null 2>&1
 expect 2 "zero2.json: Megatron-LM has no words for this plan:" export zero2.json --to megatron --out refused
 [ -e refused ] && fail "a refused plan left a folder"
 ls ./*.tmp ./*.old 2>/dev/null && fail "temporary folders were left"
@@ -102,12 +102,15 @@ PATH=$PWD/bin:$PATH run/run.sh >/dev/null 2>missing && fail "run.sh trains witho
 grep -q "DATA_PATH" missing || fail "run.sh does not name DATA_PATH: $(cat missing)"
 
 # --- read wherever a plan may stand, as the stack runs it
-"$meshplan" simulate plan.json --software megatron-core >ours
-"$meshplan" simulate run/run.sh --cluster dgx-h100 >theirs 2>ignored || fail "simulate run.sh"
+# priced PLAN ...: what simulate prints; which settings are stated aside, since a script states all
+priced() { "$meshplan" simulate "$@" | grep -v "^stack  \|^assumed  "; }
+priced plan.json >ours
+grep -q "^software megatron-core" ours || fail "a plan forgot its stack: $(cat ours)"
+priced run/run.sh --cluster dgx-h100 >theirs 2>ignored || fail "simulate run.sh"
 cmp -s ours theirs || fail "the script is priced otherwise: $(diff ours theirs)"
 grep -q "^ignored  .*, --log-throughput, " ignored || fail "ignored flags are not listed"
 expect 0 "priced   as runs of megatron-core" import run/run.sh --cluster dgx-h100 --out back.json
-"$meshplan" simulate back.json --software megatron-core >theirs || fail "simulate back.json"
+priced back.json >theirs || fail "simulate back.json"
 cmp -s ours theirs || fail "the imported plan is priced otherwise: $(diff ours theirs)"
 expect 2 "the plan holds no cluster; name one with --cluster" simulate run/run.sh
 expect 2 "zero stage 1: " simulate run/run.sh --cluster dgx-h100 --software megatron-2022
@@ -134,6 +137,17 @@ expect 2 "expected NAME=VALUE" import open.sh --env SLURM_NNODES
 printf 'source ./open.sh\n' >outer.sh
 expect 0 "128 ranks" import --from megatron outer.sh --env SLURM_NNODES=16
 expect 2 "open.sh:" import open.sh --gpus 100
+# --- arguments, sourced files at paths, and a command line that a page gives
+mkdir -p pai/conf
+sed 's/^NNODES=16$/SIZE=$1; TP=$2; source "$(dirname $0)\/conf\/$SIZE.sh"/' run/run.sh >pai/args.sh
+printf 'NNODES=16\n' >pai/conf/7B.sh
+expect 0 "128 ranks" import pai/args.sh --args "7B 4"
+expect 2 "stands outside of quotes" import pai/args.sh --args "7B; 4"
+sed -i 's/--tensor-model-parallel-size 4/--tensor-model-parallel-size $TP/' pai/args.sh
+expect 2 "settings depend on what is not given: TP (\$2) for --tensor-model-parallel-size; for example: meshplan import pai/args.sh --gpus 128 --args" \
+  import pai/args.sh --gpus 128
+printf '```\nbash args.sh 7B 4\n```\n' >pai/README.md
+expect 0 "arguments: 7B 4 (as README.md:2 has it); others with --args" import pai/args.sh
 printf 'hello\n' >text.txt
 expect 2 "is neither a plan nor a configuration that is recognized; say what it is with --from" simulate text.txt
 expect 2 "--from slurm: is written only; read are" import --from slurm run/run.sh

@@ -68,8 +68,8 @@ offers "man mesh models " meshplan m
 offers "--zero --zero-shard-group " meshplan plan --ze
 offers "full none selective " meshplan plan --tp 2 --recompute ""
 offers "zb-h1 zb-v " meshplan plan --schedule zb
-offers "llama3-70b llama3-8b llama3.1-405b llama3.2-1b " meshplan plan --model llama3
-offers "llama3-70b llama3-8b llama3.1-405b llama3.2-1b " meshplan plan -m llama3
+offers "llama3-70b llama3-8b llama3.1-405b llama3.1-70b llama3.1-8b llama3.2-1b llama3.2-3b " meshplan plan --model llama3
+offers "llama3-70b llama3-8b llama3.1-405b llama3.1-70b llama3.1-8b llama3.2-1b llama3.2-3b " meshplan plan -m llama3
 offers "dgx-a100 dgx-b200 dgx-b300 dgx-h100 dgx-h200 " meshplan simulate --cluster = dgx
 offers "megatron-core megatron-core-no-overlap " meshplan plan --software megatron-core
 offers "plan.json plans.csv " meshplan simulate pla
@@ -96,7 +96,7 @@ if command -v fish >/dev/null; then
   }
   fish_offers "plan " "meshplan pla"
   fish_offers "zb-h1 zb-v " "meshplan plan --schedule zb"
-  fish_offers "llama3-70b llama3-8b llama3.1-405b llama3.2-1b " "meshplan plan --model llama3"
+  fish_offers "llama3-70b llama3-8b llama3.1-405b llama3.1-70b llama3.1-8b llama3.2-1b llama3.2-3b " "meshplan plan --model llama3"
 else
   missing "fish" fish
 fi

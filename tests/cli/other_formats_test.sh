@@ -8,8 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 # expect CODE PATTERN ARGUMENTS...: of meshplan; a fixed string in its output
 expect() { check_output -F "$1" "$2" "$meshplan" "${@:3}"; }
 
-# price PLAN ...: what simulate prints on standard output
-price() { "$meshplan" simulate "$@" 2>/dev/null || echo "simulate $* fails"; }
+# price PLAN ...: what simulate prints on standard output, but for the settings that a file states
+price() { "$meshplan" simulate "$@" 2>/dev/null >printed || echo "simulate $* fails"; grep -v "^stack  \|^assumed  " printed; }
 
 mkdir bin
 for program in torchrun accelerate; do
@@ -23,7 +23,7 @@ round() {
   expect 0 "run.sh" export plan.json --to "$1" --out out
   bash -n out/run.sh || fail "$1: run.sh has syntax errors"
   expect 0 "file     out/$2 (" import "out/$2" --model llama3-8b --cluster dgx-h100 --out back.json
-  software=$(sed -n 's/.*--software \([a-z0-9-]*\).*/\1/p' stdout)
+  software=$(sed -n 's/^priced   as runs of //p' stdout)
   price plan.json --software "$software" >ours
   price "out/$2" --model llama3-8b --cluster dgx-h100 >theirs
   cmp -s ours theirs || fail "$1 is priced otherwise: $(diff ours theirs)"
@@ -40,7 +40,7 @@ plan --software torchtitan --pp 1
 round accelerate-fsdp accelerate.yaml
 plan --software nanotron --pp 1
 round nanotron nanotron.yaml
-plan --software megatron-deepspeed-2022 --tp 1 --pp 1
+plan --software deepspeed --tp 1 --pp 1
 round deepspeed ds_config.json
 round accelerate-deepspeed accelerate.yaml
 expect 0 "job.sbatch" export plan.json --to slurm --launch deepspeed --out job

@@ -49,7 +49,13 @@ refused "chrome.json: " plan.json --measured chrome.json
 refused "plan.json: " plan.json --measured plan.json
 refused "mesured.json: no such file; near it: measured.json" plan.json --measured mesured.json
 refused "measured.json: " measured.json
-refused "needs every operation" plan.json --software megatron-core
+refused "needs every operation" plan.json --software megatron-core --measured measured.json
+# --- of other software, which has no operations
+expect 0 "other.html  " report plan.json --software megatron-core --out other.html
+"$meshplan" report plan.json --software megatron-core --json >other_page.json
+"$meshplan" simulate plan.json --software megatron-core --json >other_simulated.json
+cmp -s other_page.json other_simulated.json || fail "the page of other software does not say what simulate says"
+grep -q "Predicted as runs of" other.html || fail "the page of other software holds no script"
 refused "--bars" plan.json --bars -1
 refused "1048576" plan.json --bars 2000000
 expect 2 "report needs a plan's file and where to write" report plan.json

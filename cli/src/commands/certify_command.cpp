@@ -5,6 +5,7 @@
 #include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "kernels/cpu_backend.hpp"
+#include "ranks/plan_to_run.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
@@ -34,7 +35,7 @@ struct CertifyOptions {
 
 program::Plan load(const CertifyOptions& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan certify plan.json");
-  return program::parse_plan(read_file(*options.file), *options.file);
+  return plan_to_run(*options.file);
 }
 
 program::TwinSet twins(const CertifyOptions& options, const program::Plan& plan) {

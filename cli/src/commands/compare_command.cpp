@@ -6,8 +6,10 @@
 #include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/units.hpp"
 #include "options/foreign.hpp"
 #include "options/plan_input.hpp"
+#include "output/other_unit.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "output/timeline.hpp"
@@ -21,6 +23,11 @@
 #include "reports/comparison.hpp"
 #include "reports/explain/waterfall_report.hpp"
 #include "requests/simulate_request.hpp"
+#include "sim/prices/fitted_constants.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+#include "sim/stacks/run_prediction.hpp"
+#include "sim/stacks/software.hpp"
+#include "sim/stacks/stack_memory.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -106,9 +113,14 @@ Predicted read_predicted(const CompareOptions& options, const Input& input) {
       input.file, input.file));
 }
 
-planner::MeasuredRun read_measured(const CompareOptions& options, const std::optional<Input>& input,
-                                   const program::Plan& plan) {
-  planner::MeasuredRun run;
+/// A measurement, and what a log says of memory beside it.
+struct Measurement : planner::MeasuredRun {
+  sim::ShownMemory memory;
+};
+
+Measurement read_measured(const CompareOptions& options, const std::optional<Input>& input,
+                          const program::Plan& plan) {
+  Measurement run;
   run.trace = {.measured = true, .plan = plan, .world_size = plan.parallel.world_size()};
   if (!input) {
     if (!(*options.step_time_s > 0 && *options.step_time_s <= limits::kSeconds))
@@ -118,9 +130,10 @@ planner::MeasuredRun read_measured(const CompareOptions& options, const std::opt
   } else if (input->kind == InputKind::Trace) {
     run.trace = program::parse_trace(unpacked_blocks(input->file), input->file);
   } else if (input->kind == InputKind::Kineto) {
-    run = planner::match_kernels(
-        planner::parse_kineto_trace(unpacked_blocks(input->file), input->file), input->file, plan,
-        options.rank);
+    run = {planner::match_kernels(
+               planner::parse_kineto_trace(unpacked_blocks(input->file), input->file), input->file,
+               plan, options.rank),
+           {}};
   } else {
     planner::LoggedRun logged =
         planner::parse_training_log(unpacked_blocks(input->file), input->file, plan);
@@ -128,8 +141,26 @@ planner::MeasuredRun read_measured(const CompareOptions& options, const std::opt
            logged.step_lines, logged.step_lines + logged.other_lines, logged.format,
            logged.first_line);
     run.trace.step_times_s = std::move(logged.step_times_s);
+    run.memory = {.allocated_bytes = logged.allocated_bytes,
+                  .reserved_bytes = logged.reserved_bytes};
   }
   return run;
+}
+
+/// Peaks that the log states beside those that are predicted of the plan's stack.
+std::vector<reports::AllocatorPeak> allocator_peaks(const sim::ShownMemory& measured,
+                                                    const PlanOnCluster& plan) {
+  if (plan.of_own_software()) return {};
+  const sim::PreparedRun run(sim::run_of(plan.plan, plan.cluster.name),
+                             sim::data_sheet_of(plan.cluster));
+  const sim::ShownMemory predicted =
+      sim::shown_memory(run.predict(sim::constants_of(sim::fitted_constants())).memory);
+  std::vector<reports::AllocatorPeak> peaks;
+  if (measured.allocated_bytes > 0)
+    peaks.push_back({"allocated", predicted.allocated_bytes, measured.allocated_bytes});
+  if (measured.reserved_bytes > 0)
+    peaks.push_back({"reserved", predicted.reserved_bytes, measured.reserved_bytes});
+  return peaks;
 }
 
 program::Trace simulated(const PlanOnCluster& plan) {
@@ -152,18 +183,20 @@ void write_chrome(const CompareOptions& options, const std::optional<program::Tr
 int compare_with_measured(const CompareOptions& options, const Input& first,
                           const std::optional<Input>& second, const Terminal& terminal) {
   Predicted predicted = read_predicted(options, first);
-  const planner::MeasuredRun measured = read_measured(options, second, predicted.planned());
+  const Measurement measured = read_measured(options, second, predicted.planned());
   const bool own = !predicted.plan || predicted.plan->of_own_software();
-  const reports::Comparison comparison = [&] {
+  reports::Comparison comparison = [&] {
     const ElapsedTime elapsed("simulating", terminal);
     if (!predicted.trace && own && !measured.trace.spans.empty())
       predicted.trace = simulated(*predicted.plan);
     if (predicted.trace) return reports::compare(*predicted.trace, measured);
     const PlanOnCluster& plan = *predicted.plan;
-    return reports::compare(planner::price(plan.plan, plan.cluster, plan.software), measured);
+    return reports::compare(planner::price(plan.plan, plan.cluster), measured);
   }();
+  if (predicted.plan) comparison.allocator = allocator_peaks(measured.memory, *predicted.plan);
   write_chrome(options, predicted.trace, measured.trace);
   const std::string origin = predicted.plan ? origin_text(*predicted.plan) : "";
+  if (options.step_time_s) note_other_unit(*options.step_time_s, comparison.predicted.median_s);
   if (options.json)
     output("{}", reports::to_json(comparison));
   else
@@ -180,9 +213,8 @@ int compare_plans(const CompareOptions& options, const Terminal& terminal) {
   const PlanOnCluster b = plan_of_file(*options.measured, options.plan);
   const planner::ComparedPlans compared = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    return planner::compare(planner::price(a.plan, a.cluster, a.software),
-                            planner::price(b.plan, b.cluster, b.software),
-                            a.cluster == b.cluster && a.software == b.software);
+    return planner::compare(planner::price(a.plan, a.cluster), planner::price(b.plan, b.cluster),
+                            a.cluster == b.cluster && a.plan.stack == b.plan.stack);
   }();
   if (options.json)
     output("{}", reports::waterfall_json(compared));

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
+#include "ranks/plan_to_run.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
@@ -141,7 +142,7 @@ int print_data_order(const DataOrderOptions& options) {
   require("--first-step", options.first_step, 0);
   require("--steps", options.num_steps, 1);
   require("--eval-every", options.evaluate_every, 0);
-  const program::Plan plan = program::parse_plan(read_file(options.plan), options.plan);
+  const program::Plan plan = plan_to_run(options.plan);
   const runtime::TokenFile file(*options.data);
   const TokenRange training = options.evaluate_every > 0
                                   ? runtime::hold_out_tail(file, plan).training

@@ -25,9 +25,8 @@ int run(const DiffOptions& options, const Terminal& terminal) {
   PlanOnCluster b = plan_of_file(*options.b, options.plan);
   const planner::ComparedPlans compared = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    return planner::compare(planner::price(a.plan, a.cluster, a.software),
-                            planner::price(b.plan, b.cluster, b.software),
-                            a.cluster == b.cluster && a.software == b.software);
+    return planner::compare(planner::price(a.plan, a.cluster), planner::price(b.plan, b.cluster),
+                            a.cluster == b.cluster && a.plan.stack == b.plan.stack);
   }();
   if (options.json)
     output("{}", reports::to_json(compared));

@@ -30,13 +30,13 @@ int run(const ExplainOptions& options, const Terminal& terminal) {
   std::optional<program::Plan> rival;
   if (options.against)
     rival = plan_beside(input, *options.against, input_name(*options.file, "plan"));
-  const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
+  const planner::PricedOn on{input.cluster, memory_reserve(options.memory_reserve)};
   const planner::Explanation explanation = [&] {
     const ElapsedTime elapsed("simulating", terminal);
     return planner::explain(input.plan, on, rival);
   }();
   if (options.json)
-    output("{}", reports::to_json(explanation, on));
+    output("{}", reports::to_json(explanation));
   else
     output("{}{}", origin_text(input), reports::to_text(explanation, on));
   return explanation.priced.step.fits() ? kDone : kInfeasible;

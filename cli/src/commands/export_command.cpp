@@ -70,6 +70,7 @@ planner::ExportRequest request_of(const ExportOptions& options) {
   if (cluster) {
     request.devices_per_node = cluster->devices_per_node;
     request.device = cluster->device.name;
+    request.cluster = std::move(cluster);
   }
   if (request.plan.prediction) request.reasons = request.plan.prediction->reasons;
   request.launch = options.launch.value_or("");
@@ -89,8 +90,11 @@ int run(const ExportOptions& options) {
   require_free_folder(folder, options.force);
   const planner::ExportRequest request = request_of(options);
   std::vector<FolderFile> files;
+  std::string predicted;
   try {
-    for (planner::ExportedFile& file : planner::exported_folder(format, request))
+    planner::ExportedFolder exported = planner::exported_folder(format, request);
+    predicted = std::move(exported.predicted);
+    for (planner::ExportedFile& file : exported.files)
       files.push_back({std::move(file.name), std::move(file.text), file.executable});
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: {}", *options.file, error.what()));
@@ -99,6 +103,7 @@ int run(const ExportOptions& options) {
   output("{}, in {}/\n", format.what, folder);
   for (const FolderFile& file : files)
     output("  {:<14} {:>6} bytes\n", file.name, file.text.size());
+  if (!predicted.empty()) output("{}\n", predicted);
   return kDone;
 }
 

@@ -45,14 +45,13 @@ int run(const ImportOptions& options) {
   const reports::ImportReport report{.plan = plan,
                                      .file = *options.file,
                                      .format = input.format,
-                                     .software = input.software,
                                      .assumptions = input.assumptions,
                                      .ignored = input.ignored};
   output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
   if (options.json) return kDone;
   if (options.out)
-    output("\nnext\n  meshplan simulate {} --software {}{}\n", shell_quoted(*options.out),
-           input.software, options.cluster ? "" : " --cluster dgx-h100");
+    output("\nnext\n  meshplan simulate {}{}\n", shell_quoted(*options.out),
+           options.cluster ? "" : " --cluster dgx-h100");
   else
     output("\nnext\n  repeat with --out plan.json to keep the plan\n");
   return kDone;

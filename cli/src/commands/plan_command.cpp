@@ -4,6 +4,7 @@
 #include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "core/quoting.hpp"
+#include "options/foreign.hpp"
 #include "options/plan_input.hpp"
 #include "options/training_run_options.hpp"
 #include "output/output.hpp"
@@ -17,6 +18,7 @@
 #include "reports/explain/beside_best_report.hpp"
 #include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
+#include "reports/software_report.hpp"
 #include "reports/sweep_report.hpp"
 #include "requests/plan_request.hpp"
 
@@ -47,8 +49,8 @@ std::string export_line(const std::string& file, const std::string& software) {
 std::string next_steps(const std::optional<std::string>& file, const std::string& software) {
   if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
   if (software != sim::kOwnSoftware)
-    return fmt::format("\nnext\n  meshplan simulate {0} --software {1}\n{2}", shell_quoted(*file),
-                       software, export_line(*file, software));
+    return fmt::format("\nnext\n  meshplan simulate {}\n{}", shell_quoted(*file),
+                       export_line(*file, software));
   return fmt::format("\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n",
                      shell_quoted(*file));
 }
@@ -57,11 +59,9 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
 reports::BesideBest beside_best(const PlanningOptions& options, const PlanAnswer& found,
                                 const planner::SearchResult& result) {
   const planner::SearchRequest& request = found.request;
-  const planner::PricedOn on{request.cluster, request.software, request.memory_reserve,
-                             request.adjustment};
+  const planner::PricedOn on{request.cluster, request.memory_reserve, request.adjustment};
   const auto timed = [&](std::size_t i) {
-    return planner::timed(result.ranked[i], request.cluster, request.software,
-                          request.adjustment.get());
+    return planner::timed(result.ranked[i], request.cluster, request.adjustment.get());
   };
   reports::BesideBest beside{.best = timed(0)};
   beside.thumb = planner::rule_of_thumb_beside(beside.best, on);
@@ -112,7 +112,7 @@ int run(const PlanningOptions& options, const Terminal& terminal) {
   if (found.incomplete()) {
     if (!options.json)
       output("{}{}", reports::to_text(result, found.search_s),
-             next_steps(options.out, found.request.software));
+             next_steps(options.out, found.request.stack.software));
     return kInterrupted;
   }
   if (options.json) return kDone;
@@ -120,10 +120,11 @@ int run(const PlanningOptions& options, const Terminal& terminal) {
     const ElapsedTime elapsed("playing other plans beside #1", terminal);
     return beside_best(options, found, result);
   }();
-  output("{}{}{}{}", reports::to_text(result, found.search_s),
+  output("{}{}{}{}{}", reports::to_text(result, found.search_s),
+         reports::refused_text(stack_refusals({}, best)),
          reports::to_text(beside, found.request.memory_reserve),
          options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
-         next_steps(options.out, found.request.software));
+         next_steps(options.out, found.request.stack.software));
   return kDone;
 }
 

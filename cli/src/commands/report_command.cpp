@@ -4,6 +4,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_input.hpp"
 #include "options/search_options.hpp"
@@ -16,6 +17,7 @@
 #include "process/threads.hpp"
 #include "program/trace/trace_blocks.hpp"
 #include "reports/html/page.hpp"
+#include "reports/software_report.hpp"
 #include "requests/page_request.hpp"
 #include "requests/simulate_request.hpp"
 
@@ -40,7 +42,7 @@ struct ReportOptions {
 reports::PageSearch page_search(const ReportOptions& options, const PlanOnCluster& input,
                                 const Terminal& terminal) {
   constexpr int kMostPoints = 10;
-  const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
+  const planner::PricedOn on{input.cluster, memory_reserve(options.memory_reserve)};
   planner::SearchRequest request = planner::search_for(input.plan, on);
   request.constraints.rank_order.reset();  // another may be faster
   apply(options.space, request);
@@ -73,6 +75,26 @@ std::string written_line(const std::string& file, std::size_t bytes, const repor
   return text + "\n";
 }
 
+/// Other software has neither operations nor a search of its own here.
+int report_other_software(const ReportOptions& options, const PlanOnCluster& input) {
+  if (options.measured) refuse_operations("--measured");
+  if (options.search) refuse_operations("--search");
+  for (const std::string& note : input.notes) output(stderr, "{}\n", printable_line(note));
+  const reports::SoftwareReport report =
+      reports::software_report(input.plan, input.cluster, memory_reserve(options.memory_reserve),
+                               input.adjustment.get(), stack_refusals(input.source, input.plan));
+  if (options.out) {
+    const std::string html = reports::to_html(report, "meshplan " + program_version());
+    write_file(*options.out, html);
+    if (!options.json)
+      output("{}  {}, step time {}\n", *options.out,
+             planner::format_bytes(static_cast<double>(html.size())),
+             planner::format_seconds(report.prediction.step_time_s));
+  }
+  if (options.json) output("{}", reports::to_json(report));
+  return report.prediction.memory.fits() ? kDone : kInfeasible;
+}
+
 int run(const ReportOptions& options, const Terminal& terminal) {
   if (options.schema) {
     output("{}", reports::page_schema());
@@ -84,7 +106,7 @@ int run(const ReportOptions& options, const Terminal& terminal) {
         "report.html (`meshplan plan --out plan.json` writes a plan)");
   require_writable({options.out});
   const PlanOnCluster input = plan_of_file(*options.file, options.plan);
-  if (!input.of_own_software()) refuse_operations("report");
+  if (!input.of_own_software()) return report_other_software(options, input);
   const std::optional<program::Trace> measured = measured_trace(options, input);
   reports::Page page = [&] {
     const ElapsedTime elapsed("simulating", terminal);
@@ -114,7 +136,9 @@ void add_report_command(CommandLine& line) {
   const auto options = std::make_shared<ReportOptions>();
   Command command =
       line.add("report", "Write one HTML page that shows a plan, its step and a run of it");
-  command.positional("plan", options->file, "plan file").is_path().takes_json();
+  command.positional("plan", options->file, "plan file, or another stack's configuration")
+      .is_path()
+      .takes_json();
   add_cluster_options(command, options->plan);
   command.option("-o,--out", options->out, "write the page to this file")
       .is_path()
@@ -130,9 +154,11 @@ void add_report_command(CommandLine& line) {
       .flag("--search", options->search,
             "search for the plan's work as `meshplan plan` does, and show what it finds");
   add_search_options(command, options->space);
+  command.option("-j,--threads", options->threads,
+                 "threads of the search, at most one a core; 0 = all cores");
+  command.group("Of another stack");
+  add_foreign_plan_options(command, options->plan);
   command
-      .option("-j,--threads", options->threads,
-              "threads of the search, at most one a core; 0 = all cores")
       .examples(
           "  meshplan report plan.json --out report.html\n"
           "  meshplan report plan.json --search --out report.html\n"

@@ -25,6 +25,7 @@
 #include "program/trace/chrome_trace.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/interruption.hpp"
+#include "ranks/plan_to_run.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"
@@ -43,8 +44,9 @@ namespace {
 
 program::Plan load_plan(const RunOptions& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
-  program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
+  program::Plan plan = plan_to_run(*options.file);
   plan.progress_thread = plan.progress_thread || options.progress_thread;
+  add_adapters(plan, options.adapters, *options.file);
   freeze(plan, options.freeze, *options.file);
   if (apply(options.optimizer_settings, plan.workload.optimizer))
     for (const program::Violation& violation : program::check(plan))

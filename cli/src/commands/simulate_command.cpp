@@ -78,7 +78,7 @@ int run_other_software(const SimulateOptions& options, const PlanOnCluster& load
                    loaded, {.step_time_s = report.step.step_time_s,
                             .peak_memory_bytes = report.step.peak_memory_bytes,
                             .mfu = report.step.mfu,
-                            .reasons = {"predicted as a run of " + loaded.software}})));
+                            .reasons = {"predicted as a run of " + loaded.plan.stack.software}})));
   if (options.json) {
     output("{}", reports::to_json(report));
   } else {

@@ -4,6 +4,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "ranks/plan_to_run.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
@@ -29,7 +30,7 @@ std::vector<TrialPlan> load(const TrialOptions& options) {
   for (const std::string& file : options.plans) {
     plans.push_back({.name = std::filesystem::path(file).stem().string(),
                      .file = file,
-                     .plan = program::parse_plan(read_file(file), file)});
+                     .plan = plan_to_run(file)});
     if (!plans.back().plan.prediction)
       throw ConfigError(
           fmt::format("{}: prediction: missing; write the plan with `meshplan plan --out` or "

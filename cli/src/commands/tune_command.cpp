@@ -39,10 +39,11 @@ struct TuneOptions {
 };
 
 void check(const TuneOptions& options) {
-  if (options.request.plan.software && *options.request.plan.software != sim::kOwnSoftware)
+  if (options.request.plan.stack.software &&
+      *options.request.plan.stack.software != sim::kOwnSoftware)
     throw ConfigError(
         fmt::format("--software {}: tune runs plans, and meshplan runs its own; leave it out",
-                    *options.request.plan.software));
+                    *options.request.plan.stack.software));
   if (!options.request.plan.set.empty())
     throw ConfigError(fmt::format("--set {}: tune measures the machine as it is; leave it out",
                                   options.request.plan.set.front()));

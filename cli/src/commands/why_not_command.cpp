@@ -25,10 +25,10 @@ int run(const WhyNotOptions& options, const Terminal& terminal) {
         "why-not needs a plan's file and changes: meshplan why-not plan.json \"tp=8,pp=2\"");
   const PlanOnCluster input = plan_of_file(*options.file, options.plan);
   planner::change_choices(input.plan, *options.changes);  // can it be read?
-  const planner::PricedOn on{input.cluster, input.software, memory_reserve(options.memory_reserve)};
+  const planner::PricedOn on{input.cluster, memory_reserve(options.memory_reserve)};
   const auto [given, answer] = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    const planner::PricedPlan priced = planner::price(input.plan, input.cluster, input.software);
+    const planner::PricedPlan priced = planner::price(input.plan, input.cluster);
     return std::pair(priced, planner::why_not(priced, *options.changes, on));
   }();
   if (options.json)

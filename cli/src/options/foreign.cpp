@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/paths.hpp"
 #include "core/utf8.hpp"
+#include "planner/explain/priced_plan.hpp"
 #include "process/files.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -38,7 +39,7 @@ std::map<std::string, std::string> siblings_of(const std::string& file) {
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string extension = entry.path().extension().string();
     const bool may_be_named = extension == ".sh" || extension == ".env" || extension == ".bash" ||
-                              extension == ".csv" || extension == ".json";
+                              extension == ".csv" || extension == ".json" || extension == ".md";
     const bool one_line = entry.path().native().find('\n') == std::string::npos;
     if (may_be_named && one_line && entry.is_regular_file(ignored) &&
         entry.file_size(ignored) <= kMostSiblingBytes)
@@ -48,6 +49,36 @@ std::map<std::string, std::string> siblings_of(const std::string& file) {
   if (paths.size() > kMostSiblings) paths.resize(kMostSiblings);
   for (const fs::path& path : paths) siblings.emplace(path.string(), read_file(path.string()));
   return siblings;
+}
+
+/// A file and, of "plans.py:llama3_8b", what is meant in it.
+struct PlanFile {
+  std::string name;  // as it was given
+  std::string file;
+  std::string text;
+};
+
+PlanFile read_plan_file(const std::string& file_or_json) {
+  const std::size_t colon = file_or_json.rfind(".py:");
+  const bool names_function = colon != std::string::npos && !path_exists(file_or_json) &&
+                              path_exists(file_or_json.substr(0, colon + 3));
+  auto [file, text] =
+      read_input(names_function ? file_or_json.substr(0, colon + 3) : file_or_json, "plan");
+  return {.name = names_function ? file_or_json : file, .file = file, .text = std::move(text)};
+}
+
+/// A script that another one sources, a module that one imports, or a configuration that one names;
+/// small files alone.
+std::optional<std::string> sourced_file(const std::string& path) {
+  std::error_code ignored;
+  const std::string extension = fs::path(path).extension().string();
+  const bool may_be_named = extension == ".sh" || extension == ".bash" || extension == ".env" ||
+                            extension == ".py" || extension == ".json" || extension == ".yaml" ||
+                            extension == ".yml";
+  if (!may_be_named || !fs::is_regular_file(path, ignored) ||
+      fs::file_size(path, ignored) > kMostSiblingBytes)
+    return std::nullopt;
+  return read_file(path);
 }
 
 std::map<std::string, std::string> variables_of(const std::vector<std::string>& settings) {
@@ -98,7 +129,12 @@ void add_foreign_options(Command& command, ForeignOptions& options) {
       .suggests(std::move(names))
       .option("--env", options.environment,
               "NAME=VALUE: a variable that a launch script takes from its surroundings, 1=VALUE "
-              "its first argument; may be repeated");
+              "its first argument; may be repeated")
+      .option(
+          "--args", options.arguments,
+          "arguments of a launch script, as on its command line: \"dsw 7B 1 8\"; of a "
+          "torchtitan configuration \"--training.steps 10\", of a trainer's \"--bf16 true\", of a "
+          "recipe of Megatron-Bridge \"model.seq_length=4096\"");
 }
 
 void add_foreign_context(Command& command, ForeignContext& context) {
@@ -112,28 +148,35 @@ void add_foreign_context(Command& command, ForeignContext& context) {
 }
 
 bool is_foreign(const std::string& file_or_json, const ForeignOptions& options) {
-  const NamedText input = read_input(file_or_json, "plan");
+  const PlanFile input = read_plan_file(file_or_json);
   if (options.from) return true;
   return !looks_like_plan(input.text) &&
-         planner::recognized_format(input.name, input.text) != nullptr;
+         planner::recognized_format(input.file, input.text) != nullptr;
 }
 
 PlanInput read_plan(const std::string& file_or_json, const ForeignOptions& options,
                     const ForeignContext& context) {
-  auto [file, text] = read_input(file_or_json, "plan");
+  auto [name, file, text] = read_plan_file(file_or_json);
   const bool recognized =
       !looks_like_plan(text) && planner::recognized_format(file, text) != nullptr;
   // What no format recognizes is judged as a plan if it is JSON: the refusal says what a plan
   // holds.
   const bool is_json = text.starts_with('{') || file.ends_with(".json");
   if (!options.from && !recognized && (is_json || looks_like_plan(text)))
-    return {.text = std::move(text), .software = std::string(sim::kOwnSoftware)};
+    return {.text = std::move(text)};
   const planner::Format& format = format_for(file, text, options);
-  planner::ImportRequest request{.main = file};
-  if (is_file(file)) request.files = siblings_of(file);
+  planner::ImportRequest request{.main = name};
+  if (is_file(file)) {
+    request.files = siblings_of(file);
+    request.open = sourced_file;
+  }
   request.files[file] = std::move(text);
   request.ranks = context.ranks;
   request.environment = variables_of(options.environment);
+  request.arguments = options.arguments;
+  if (options.arguments)
+    if (const auto bad = first_non_text(*options.arguments))
+      throw ConfigError(fmt::format("--args: {}", non_text_message(*options.arguments, *bad)));
   PlanInput input;
   if (context.model) {
     models::ImportedModel model = load_model(*context.model, context.reading);
@@ -141,14 +184,27 @@ PlanInput read_plan(const std::string& file_or_json, const ForeignOptions& optio
     request.model = std::move(model.spec);
   }
   planner::ImportedPlan imported = format.read(request);
+  if (int& modules = imported.plan.model.mtp_layers; context.reading.no_mtp && modules > 0)
+    input.assumptions.push_back(
+        fmt::format("mtp_layers = 0 (--no-mtp; the model has {})", std::exchange(modules, 0)));
   input.text = program::to_json(imported.plan);
-  input.software = std::move(imported.software);
   input.format = format.name;
-  input.settings = imported.settings;
   input.facts = std::move(imported.facts);
   std::ranges::move(imported.assumptions, std::back_inserter(input.assumptions));
   input.ignored = std::move(imported.ignored);
   return input;
+}
+
+planner::Facts facts_told(const PlanInput& input, const program::Plan& plan) {
+  if (!input.format.empty()) return input.facts;
+  const std::optional<std::string> target = planner::target_of(plan.stack.software);
+  if (!target || *target == planner::kOwnTarget) return {};
+  return planner::facts_of_export(planner::format_of(*target), {.plan = plan});
+}
+
+std::vector<program::Violation> stack_refusals(const PlanInput& input, const program::Plan& plan) {
+  return plan.stack.is_own() ? std::vector<program::Violation>{}
+                             : planner::refusals_of_stack(plan, facts_told(input, plan));
 }
 
 std::vector<std::string> notes_of(const PlanInput& input) {

@@ -9,6 +9,7 @@
 #include "options/command_line.hpp"
 #include "options/inputs.hpp"
 #include "planner/formats/formats.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::cli {
 
@@ -16,8 +17,9 @@ namespace meshplan::cli {
 struct ForeignOptions {
   std::optional<std::string> from;  // absent: by the file's name and content
   std::vector<std::string> environment;
+  std::optional<std::string> arguments;  // of a launch script
 };
-/// --from --env, in the group that is open
+/// --from --env --args, in the group that is open
 void add_foreign_options(Command& command, ForeignOptions& options);
 
 /// The rest of what says how to read one: --model --gpus, which commands have for other reasons.
@@ -32,9 +34,7 @@ void add_foreign_context(Command& command, ForeignContext& context);
 
 struct PlanInput {
   std::string text;      // of the plan's file
-  std::string software;  // that runs it: kOwnSoftware, or the foreign one's
   std::string format;    // empty: a plan's file
-  sim::RunSettings settings;
   planner::Facts facts;  // that the rules of its stack ask about
   std::vector<std::string> assumptions;
   std::vector<std::string> ignored;
@@ -47,6 +47,13 @@ bool is_foreign(const std::string& file_or_json, const ForeignOptions& options);
 /// beside it that it may name. @throws ConfigError for an unknown format, and as the format does
 PlanInput read_plan(const std::string& file_or_json, const ForeignOptions& options,
                     const ForeignContext& context);
+
+/// What a plan's stack is told besides the plan, as its rules name it: by the file that was read,
+/// or of a plan by what export would write. Nothing of our own stack.
+planner::Facts facts_told(const PlanInput& input, const program::Plan& plan);
+
+/// By which of its own rules the plan's stack would not start.
+std::vector<program::Violation> stack_refusals(const PlanInput& input, const program::Plan& plan);
 
 /// "assumed  ..." and "ignored  ...", a line each, for standard error.
 std::vector<std::string> notes_of(const PlanInput& input);

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
+#include "models/adapters.hpp"
 #include "process/files.hpp"
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
@@ -124,16 +125,14 @@ std::shared_ptr<const sim::Adjustment> load_adjustment(
 }
 
 void require_adjustable(const sim::Adjustment& adjustment, const program::Plan& plan,
-                        const sim::Cluster& cluster, const std::string& software,
-                        const std::string& file) {
-  if (software == sim::kOwnSoftware)
+                        const sim::Cluster& cluster, const std::string& file) {
+  if (plan.stack.is_own())
     throw ConfigError(fmt::format(
         "{}: plans of software '{}' are priced operation by operation and cannot be adjusted by "
         "measured steps; measure their operations (meshplan calibrate), or name the software that "
         "ran: --software {}",
-        file, software, adjustment.of().software));
-  sim::require_anchored(adjustment.of(),
-                        sim::anchored_to(sim::run_of(plan, cluster.name, software)), file);
+        file, plan.stack.software, adjustment.of().software));
+  sim::require_anchored(adjustment.of(), sim::anchored_to(sim::run_of(plan, cluster.name)), file);
 }
 
 sim::Cluster cluster_of(const program::Plan& plan, const std::string& file) {
@@ -153,6 +152,48 @@ std::vector<std::string> frozen_patterns(const std::string& option) {
                     "embedding,layers.0-3",
                     option));
   return patterns;
+}
+
+void add_adapter_options(Command& command, AdapterOptions& options) {
+  command
+      .option("--lora", options.rank,
+              "train adapters of this rank beside the linears, and nothing else")
+      .at_least(1)
+      .beside_plan()
+      .option("--lora-modules", options.modules,
+              "linears that have them, for example qkv_proj,o_proj; q_proj,v_proj: parts of a "
+              "fused one, each with its own A (default: all linears)")
+      .beside_plan()
+      .option("--lora-alpha", options.alpha, "their product is scaled by alpha / rank (default: 1)")
+      .at_least(0)
+      .beside_plan();
+}
+
+bool add_adapters(models::ModelSpec& model, const AdapterOptions& options) {
+  if (!options.rank) {
+    if (options.modules || options.alpha)
+      throw ConfigError(
+          "--lora-modules and --lora-alpha are of adapters; add their rank: --lora 16");
+    return false;
+  }
+  models::AdapterSpec adapters{.rank = *options.rank, .alpha = options.alpha.value_or(0)};
+  if (options.modules) {
+    std::istringstream parts(*options.modules);
+    for (std::string part; std::getline(parts, part, ',');) adapters.modules.push_back(part);
+  } else {
+    adapters.modules = models::linear_modules(model);
+  }
+  model.adapters = std::move(adapters);
+  models::validate(model, "--lora");
+  return true;
+}
+
+void add_adapters(program::Plan& plan, const AdapterOptions& options, const std::string& file) {
+  if (!add_adapters(plan.model, options)) return;
+  plan.frozen = models::all_but_adapters();
+  plan.prediction.reset();
+  for (const program::Violation& violation : program::check(plan))
+    throw ConfigError(fmt::format("{}: --lora {}: {}", file, *options.rank, violation.message));
 }
 
 void freeze(program::Plan& plan, const std::optional<std::string>& option,

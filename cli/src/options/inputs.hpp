@@ -53,8 +53,7 @@ std::shared_ptr<const sim::Adjustment> load_adjustment(
 /// @param plan  on the adjustment's cluster and software, or one that is searched
 /// @throws ConfigError for another cluster, software, model or precision, and for our own software
 void require_adjustable(const sim::Adjustment& adjustment, const program::Plan& plan,
-                        const sim::Cluster& cluster, const std::string& software,
-                        const std::string& file);
+                        const sim::Cluster& cluster, const std::string& file);
 
 /// The cluster that a plan was made for, out of the plan's file.
 /// @throws ConfigError if the plan holds none
@@ -64,7 +63,24 @@ sim::Cluster cluster_of(const program::Plan& plan, const std::string& file);
 std::vector<std::string> frozen_patterns(const std::string& option);
 constexpr const char* kFreezeHelp =
     "parameters that are not trained, for example embedding,layers.0-3 or '*,!*norm*' "
-    "(docs/frozen_parameters.md)";
+    "(docs/fine_tuning/frozen_parameters.md)";
+
+/// Low-rank adapters: --lora --lora-modules --lora-alpha.
+struct AdapterOptions {
+  std::optional<int> rank;
+  std::optional<std::string> modules;  // default: all linears, as their weights are
+  std::optional<double> alpha;
+  bool operator==(const AdapterOptions&) const = default;
+};
+void add_adapter_options(Command& command, AdapterOptions& options);
+
+/// The model with adapters. @throws ConfigError naming the option, and as models::validate()
+/// @returns whether there are any
+bool add_adapters(models::ModelSpec& model, const AdapterOptions& options);
+
+/// A plan with adapters, which alone are trained; as it is where none are asked for.
+/// @throws ConfigError if the plan cannot have them
+void add_adapters(program::Plan& plan, const AdapterOptions& options, const std::string& file);
 
 /// A plan with other frozen parameters than its file names, if any are given.
 /// @throws ConfigError if the plan cannot have them

@@ -17,11 +17,11 @@
 namespace meshplan::cli {
 namespace {
 
-/// @throws ConfigError for a plan that the software cannot be asked for
-void require_expressible(const program::Plan& plan, const std::string& software,
-                         const std::string& file) {
-  for (const program::Violation& violation :
-       sim::software_violations(plan, sim::load_execution_profile(software)))
+/// @throws ConfigError for a plan that breaks a rule, or that its stack cannot be asked for
+void require_valid(const program::Plan& plan, const std::string& file) {
+  std::vector<program::Violation> violations = program::check(plan);
+  if (violations.empty()) violations = sim::software_violations(plan);
+  for (const program::Violation& violation : violations)
     throw ConfigError(fmt::format("{}: {}", file, violation.message));
 }
 
@@ -45,10 +45,8 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
       read_plan(file_or_json, options.foreign,
                 {.model = options.model, .reading = options.reading, .ranks = options.ranks});
   const std::string file = input_name(file_or_json, "plan");
-  PlanOnCluster loaded{.software = options.software.value_or(input.software),
-                       .settings = input.settings,
-                       .notes = notes_of(input)};
-  std::string text = std::move(input.text);
+  PlanOnCluster loaded{.notes = notes_of(input)};
+  std::string text = std::exchange(input.text, "");
   loaded.cluster = cluster_beside(text, file, options.cluster);
   const WhatIf what_if = sorted(options.set, loaded.cluster);
   if (!what_if.plan.empty()) {
@@ -57,18 +55,21 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
     text = std::move(changed.text);
     loaded.changes = std::move(changed.changes);
   }
-  loaded.plan = program::parse_plan(text, file);
+  loaded.plan = program::read_plan(text, file);
+  take_stack(options.stack, loaded.plan.stack);
   if (options.expert_imbalance) expect_imbalance(loaded.plan, *options.expert_imbalance, file);
+  add_adapters(loaded.plan, options.adapters, file);
   freeze(loaded.plan, options.freeze, file);
-  require_expressible(loaded.plan, loaded.software, file);
+  require_valid(loaded.plan, file);
   const int ranks = loaded.plan.parallel.world_size();
   if (options.cluster) loaded.cluster = sim::with_ranks(loaded.cluster, ranks);
   loaded.cluster =
-      changed_cluster(loaded.cluster, what_if.cluster, loaded.software, loaded.changes);
+      changed_cluster(loaded.cluster, what_if.cluster, loaded.plan.stack.software, loaded.changes);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
         fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
                     program::to_string(loaded.plan.parallel), loaded.cluster.num_ranks()));
+  loaded.source = std::move(input);
   return loaded;
 }
 
@@ -82,9 +83,9 @@ PlanOnCluster plan_of_flags(PlanOptions options) {
                                    .dp = pins.dp.value_or(1)})
                         .world_size();
   ResolvedRequest resolved = resolve(options);
-  return {.plan = single_plan(resolved),
+  program::Plan plan = single_plan(resolved);
+  return {.plan = std::move(plan),
           .cluster = std::move(resolved.request.cluster),
-          .software = resolved.request.software,
           .assumptions = std::move(resolved.assumptions),
           .changes = std::move(resolved.changes)};
 }

@@ -6,25 +6,24 @@
 #include <vector>
 
 #include "options/plan_options.hpp"
+#include "program/checks/check.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
-#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 
 struct PlanOnCluster {
   program::Plan plan;
   sim::Cluster cluster;
-  std::string software;                  // that runs it
-  sim::RunSettings settings;             // how another stack's configuration asks for it
   std::vector<std::string> assumptions;  // filled in for flags
   std::vector<std::string> changes;      // that --set made
   std::vector<std::string> notes;        // what such a configuration left open, and what is ignored
+  PlanInput source;                      // what its file says besides, for stack_refusals()
 
   std::shared_ptr<const sim::Adjustment> adjustment = nullptr;  // by measured runs
 
-  bool of_own_software() const { return software == sim::kOwnSoftware; }
+  bool of_own_software() const { return plan.stack.is_own(); }
 };
 
 /// Reads a plan's file, its JSON or another stack's configuration, with what --set, --cluster,

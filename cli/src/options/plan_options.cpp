@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "models/adapters.hpp"
 #include "options/inputs.hpp"
 #include "options/what_if.hpp"
 #include "process/files.hpp"
@@ -119,13 +120,8 @@ void add_cluster_options(Command& command, PlanOptions& options) {
       .suggests(sim::cluster_names())
       .takes_file()
       .takes_json()
-      .beside_plan()
-      .option("--software", options.software,
-              fmt::format("training stack that runs the plan, with a release or without, as in "
-                          "megatron-core@25.09: {}",
-                          fmt::join(sim::execution_profile_names(), ", ")))
-      .suggests(sim::execution_profile_names())
       .beside_plan();
+  add_stack_options(command, options.stack);
   add_set_option(command, options.set);
 }
 
@@ -164,7 +160,9 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .choice("--optimizer", options.optimizer, "default: adamw")
       .in_plan("workload.optimizer.kind")
       .option("--freeze", options.freeze, kFreezeHelp)
-      .beside_plan()
+      .beside_plan();
+  add_adapter_options(command, options.adapters);
+  command
       .option("--expert-imbalance", options.expert_imbalance,
               "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
               "default: 1")
@@ -187,6 +185,17 @@ void refuse_beside_file(const Command& command, const std::string& file, bool is
                                     option.value.empty() ? "" : " ", option.value, file,
                                     option.flag, instead));
     }
+}
+
+void add_foreign_plan_options(Command& command, PlanOptions& options) {
+  add_foreign_options(command, options.foreign);
+  command
+      .option("-m,--model", options.model, "the model, where a launch script does not describe it")
+      .suggests(models::preset_names())
+      .takes_file()
+      .takes_json()
+      .option("-n,--gpus", options.ranks, "GPUs, where a launch script does not say");
+  add_model_reading(command, options.reading);
 }
 
 double memory_reserve(const std::optional<double>& percent) {
@@ -340,12 +349,14 @@ ResolvedRequest resolve(PlanOptions options) {
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
   const WhatIf what_if = sorted(options.set, cluster);
   if (!what_if.plan.empty()) refuse_plan_setting(what_if.plan.front(), cluster);
-  const std::string software = options.software.value_or(std::string(sim::kOwnSoftware));
-  cluster = changed_cluster(cluster, what_if.cluster, software, resolved.changes);
+  program::Stack stack;
+  take_stack(options.stack, stack);
+  cluster = changed_cluster(cluster, what_if.cluster, stack.software, resolved.changes);
   planner::Constraints constraints = options.constraints;
   if (options.recompute_modules)
     constraints.recompute_modules = recompute_modules(*options.recompute_modules);
   if (options.compression) constraints.compression.kind = *options.compression;
+  if (add_adapters(model.spec, options.adapters)) constraints.frozen = models::all_but_adapters();
   if (options.freeze) {
     constraints.frozen = frozen_patterns(*options.freeze);
     for (const std::string& error : program::frozen_errors(constraints.frozen, model.spec))
@@ -357,7 +368,7 @@ ResolvedRequest resolve(PlanOptions options) {
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),
-                      .software = software,
+                      .stack = std::move(stack),
                       .workload = workload,
                       .constraints = std::move(constraints)};
   return resolved;
@@ -368,7 +379,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   planner::Constraints& pins = request.constraints;
   pins.tp = pins.tp.value_or(1);
   pins.cp = pins.cp.value_or(1);
-  const sim::ExecutionProfile& software = sim::load_execution_profile(request.software);
+  const sim::ExecutionProfile& software = sim::load_execution_profile(request.stack.software);
   const std::vector<program::ContextMethod>& methods = software.can.context_methods;
   pins.context_parallel = pins.context_parallel.value_or(
       methods.empty() ? program::ContextMethod::AllGather : methods.front());
@@ -388,7 +399,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");
   program::Plan plan = planner::make_plan(request, candidates.front());
   std::vector<program::Violation> violations = program::check(plan);
-  if (violations.empty()) violations = sim::software_violations(plan, software);
+  if (violations.empty()) violations = sim::software_violations(plan);
   if (!violations.empty()) throw ConfigError(violations.front().message);
   return plan;
 }

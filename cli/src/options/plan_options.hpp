@@ -9,6 +9,7 @@
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "options/optimizer_options.hpp"
+#include "options/stack_options.hpp"
 #include "planner/search/search.hpp"
 
 namespace meshplan::cli {
@@ -17,8 +18,8 @@ struct PlanOptions {
   std::optional<std::string> model;
   ModelReading reading;
   std::optional<std::string> cluster;
-  std::optional<std::string> software;  // that runs the plan; absent: ours, or the file's own
-  std::optional<int> ranks;             // absent: the cluster's
+  StackOptions stack;
+  std::optional<int> ranks;  // absent: the cluster's
   std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> seq_len;
   bool packed = false;
@@ -32,6 +33,7 @@ struct PlanOptions {
   std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;
   std::optional<std::string> freeze;
+  AdapterOptions adapters;
   std::optional<std::string> recompute_modules;
   std::vector<std::string> set;      // --set: see what_if.hpp
   planner::Constraints constraints;  // most flags are parsed straight into it
@@ -41,7 +43,7 @@ struct PlanOptions {
 constexpr const char* kWorkloadGroup = "What to train, and on what";
 constexpr const char* kParallelGroup = "How to parallelize it";
 
-/// --cluster --software --set: where a plan runs
+/// --cluster --software --stack --set: where a plan runs, and on what
 void add_cluster_options(Command& command, PlanOptions& options);
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer, and
 /// the settings of the optimizer
@@ -55,8 +57,13 @@ void add_parallel_options(Command& command, PlanOptions& options);
 /// same
 void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign = false);
 
+/// Of a command whose plan may be another stack's configuration, and that has no flags of a search:
+/// how it is read, --model and --gpus.
+void add_foreign_plan_options(Command& command, PlanOptions& options);
+
 constexpr const char* kMemoryReserveHelp =
-    "percent of each device's memory that a plan leaves free for what nobody plans; default: 4";
+    "percent of each device's memory that a plan leaves free for what nobody plans; default: 4; "
+    "of `plan` for other software 6.2, for models with experts 8";
 /// --memory-reserve as a part of the device. @throws ConfigError
 double memory_reserve(const std::optional<double>& percent);
 

@@ -32,7 +32,9 @@ void add_run_options(Command& command, RunOptions& options) {
       .is_path()
       .option("--seed", options.seed,
               "of the initial weights and the order of the data; default: 1")
-      .option("--freeze", options.freeze, kFreezeHelp)
+      .option("--freeze", options.freeze, kFreezeHelp);
+  add_adapter_options(command, options.adapters);
+  command
       .option("--eval-every", options.train.evaluate_every,
               "steps between evaluations on held-out text; 0 = never")
       .at_least(0);

@@ -8,6 +8,7 @@
 #include "options/command_line.hpp"
 #include "options/device_options.hpp"
 #include "options/host_options.hpp"
+#include "options/inputs.hpp"
 #include "options/optimizer_options.hpp"
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
@@ -25,6 +26,7 @@ struct RunOptions {
   std::optional<std::string> change;
   std::optional<std::string> init_from;
   std::optional<std::string> freeze;
+  AdapterOptions adapters;
   OptimizerOptions optimizer_settings;
   std::optional<int> traced_steps;
   std::optional<std::string> trace;

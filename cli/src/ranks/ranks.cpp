@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "runtime/job/mpi_session.hpp"
 #include "runtime/job/run_rank.hpp"
 #include "runtime/job/tcp_session.hpp"
+#include "runtime/launch/proxy_exit_code.hpp"
 #include "runtime/launch/rendezvous.hpp"
 #include "runtime/os/host_info.hpp"
 
@@ -97,8 +99,13 @@ int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>&
   }
   int argc = 0;
   char** argv = nullptr;
-  const runtime::MpiSession session(argc, argv);
-  return in_session(session);
+  int code = 0;
+  {
+    const runtime::MpiSession session(argc, argv);
+    code = in_session(session);
+  }
+  if (code == kInterrupted) runtime::let_proxy_see_exit_code();
+  return code;
 }
 
 }  // namespace meshplan::cli

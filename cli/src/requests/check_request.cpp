@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 
 #include "core/error.hpp"
@@ -21,8 +22,7 @@ namespace {
 /// What a file asks to run: a plan, and what its stack was told besides.
 struct Subject {
   program::Plan plan;
-  std::string software;  // whose file it is: profile that prices it
-  std::string format;    // of that file; empty: a plan's
+  std::string format;  // of that file; empty: a plan's
   planner::Facts facts;
   std::optional<sim::Cluster> cluster;        // named or in the plan's file, before it is changed
   std::vector<std::string> cluster_settings;  // of --set
@@ -42,7 +42,6 @@ std::optional<sim::Cluster> cluster_beside(const std::string& text, const std::s
 Subject subject_of(const CheckRequest& asked) {
   PlanInput input = read_plan(*asked.file, asked.foreign, asked.context);
   Subject subject{.plan = {},
-                  .software = std::move(input.software),
                   .format = std::move(input.format),
                   .facts = std::move(input.facts),
                   .cluster = {},
@@ -62,17 +61,24 @@ Subject subject_of(const CheckRequest& asked) {
     subject.changes = std::move(changed.changes);
   }
   subject.plan = program::read_plan(text, file);
+  take_stack(asked.stack, subject.plan.stack);
   return subject;
 }
 
 /// @throws ConfigError if nobody wrote down the rules of the stack whose file it is
 std::string target_for(const Subject& subject, const CheckRequest& asked) {
-  if (asked.target) return *asked.target;
+  if (asked.target) return planner::rules_for(*asked.target).target;
   // Of DeepSpeed's files some are priced as another stack's runs; the rules are its own.
   if (std::ranges::count(planner::rule_targets(), subject.format) > 0) return subject.format;
-  if (auto target = planner::target_of(subject.software)) return *std::move(target);
+  if (auto target = planner::target_of(subject.plan.stack.software)) return *std::move(target);
   throw ConfigError(fmt::format("{}: there are no rules of '{}'; name a target with --for",
-                                input_name(*asked.file, "plan"), subject.software));
+                                input_name(*asked.file, "plan"), subject.plan.stack.software));
+}
+
+/// A target that is named prices the plan, too, unless --software does.
+void ask_stack_of(const std::string& target, const CheckRequest& asked, program::Stack& stack) {
+  if (asked.stack.software || planner::target_of(stack.software) == target) return;
+  stack = {.software = planner::rules_for(target).software, .settings = {}};
 }
 
 /// As many ranks of a cluster as the plan asks for, if it can have so many: else rules alone
@@ -88,9 +94,8 @@ void give_ranks(planner::CheckRequest& request, const sim::Cluster& cluster) {
 /// The degrees that --set changed take as many ranks as they ask for.
 void give_cluster(planner::CheckRequest& request, Subject& subject, const CheckRequest& asked) {
   if (!subject.cluster) return;
-  const sim::Cluster cluster =
-      changed_cluster(*subject.cluster, subject.cluster_settings,
-                      asked.software.value_or(subject.software), subject.changes);
+  const sim::Cluster cluster = changed_cluster(*subject.cluster, subject.cluster_settings,
+                                               subject.plan.stack.software, subject.changes);
   if (asked.set.empty() && !asked.cluster)
     request.cluster = cluster;
   else
@@ -106,36 +111,34 @@ void add_check_request(Command& command, CheckRequest& request) {
   add_foreign_options(command, request.foreign);
   add_foreign_context(command, request.context);
   command
-      .choice("--for", request.target, planner::rule_targets(),
-              "whose rules; default: those of the stack that the file is for")
+      .option("--for", request.target,
+              fmt::format("whose rules: {}; default: those of the stack that the file is for",
+                          fmt::join(planner::rule_targets(), ", ")))
+      .suggests(planner::rule_targets())
       .option("--cluster", request.cluster,
               "preset or cluster file to predict memory on; default: the plan's own")
       .suggests(sim::cluster_names())
       .takes_file()
-      .takes_json()
-      .option("--software", request.software,
-              "predict memory and time as of this stack, with a release as in megatron-core@25.09; "
-              "default: the target's")
-      .suggests(sim::execution_profile_names());
+      .takes_json();
+  add_stack_options(command, request.stack);
   add_set_option(command, request.set);
   command.option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
 }
 
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
   if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
-  // Also where no cluster is given and nothing is predicted.
-  if (request.software) sim::load_execution_profile(*request.software);
   Subject subject = subject_of(request);
-  reports::CheckReport report{
-      .request = {.plan = subject.plan,
-                  .beside = subject.facts,
-                  .target = target_for(subject, request),
-                  .software = request.software.value_or(request.target ? "" : subject.software),
-                  .memory_reserve = memory_reserve(request.memory_reserve)},
-      .result = {},
-      .changes = {},
-      .assumptions = subject.assumptions,
-      .ignored = subject.ignored};
+  const std::string target = target_for(subject, request);
+  if (request.target) ask_stack_of(target, request, subject.plan.stack);
+  if (subject.format.empty()) subject.facts = facts_told({}, subject.plan);
+  reports::CheckReport report{.request = {.plan = subject.plan,
+                                          .beside = subject.facts,
+                                          .target = target,
+                                          .memory_reserve = memory_reserve(request.memory_reserve)},
+                              .result = {},
+                              .changes = {},
+                              .assumptions = subject.assumptions,
+                              .ignored = subject.ignored};
   planner::require_sizes(subject.plan);
   give_cluster(report.request, subject, request);
   report.changes = std::move(subject.changes);

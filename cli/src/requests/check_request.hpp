@@ -7,6 +7,7 @@
 
 #include "options/command_line.hpp"
 #include "options/foreign.hpp"
+#include "options/stack_options.hpp"
 #include "output/terminal.hpp"
 #include "reports/check_report.hpp"
 #include "requests/question.hpp"
@@ -20,7 +21,7 @@ struct CheckRequest {
   std::optional<std::string> file;  // or its JSON
   std::optional<std::string> target;
   std::optional<std::string> cluster;
-  std::optional<std::string> software;
+  StackOptions stack;
   std::vector<std::string> set;
   ForeignOptions foreign;
   ForeignContext context;

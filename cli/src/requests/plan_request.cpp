@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "output/progress.hpp"
 #include "reports/search_json.hpp"
+#include "sim/stacks/stack_memory.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -40,13 +41,17 @@ ResolvedRequest resolve(const PlanRequest& request) {
   ResolvedRequest resolved = resolve(request.plan);
   apply(request.search, resolved.request);
   resolved.request.top = request.top;
-  resolved.request.memory_reserve = memory_reserve(request.memory_reserve);
+  resolved.request.memory_reserve =
+      request.memory_reserve
+          ? memory_reserve(request.memory_reserve)
+          : sim::default_memory_reserve(resolved.request.stack, resolved.request.model);
   resolved.request.adjustment = load_adjustment(request.adjusted);
   if (const auto& adjustment = resolved.request.adjustment)
     require_adjustable(*adjustment,
-                       {.model = resolved.request.model, .workload = resolved.request.workload},
-                       resolved.request.cluster, resolved.request.software,
-                       input_name(*request.adjusted, "adjustment"));
+                       {.model = resolved.request.model,
+                        .workload = resolved.request.workload,
+                        .stack = resolved.request.stack},
+                       resolved.request.cluster, input_name(*request.adjusted, "adjustment"));
   return resolved;
 }
 

@@ -42,7 +42,7 @@ PlanOnCluster load(const SimulateRequest& request) {
       request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
   loaded.adjustment = load_adjustment(request.adjusted);
   if (loaded.adjustment)
-    require_adjustable(*loaded.adjustment, loaded.plan, loaded.cluster, loaded.software,
+    require_adjustable(*loaded.adjustment, loaded.plan, loaded.cluster,
                        input_name(*request.adjusted, "adjustment"));
   return loaded;
 }
@@ -98,13 +98,13 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
   if (request.estimate)
     throw ConfigError(
         fmt::format("--estimate: runs of {} are predicted in closed form in any case; leave it out",
-                    loaded.software));
+                    loaded.plan.stack.software));
   if (request.memory_timeline) refuse_operations("--memory-timeline");
   if (request.all_ranks) refuse_operations("--all-ranks");
   if (request.communication) refuse_operations("--communication");
-  return reports::software_report(loaded.plan, loaded.cluster, loaded.software,
-                                  memory_reserve(request.memory_reserve), loaded.settings,
-                                  loaded.adjustment.get());
+  return reports::software_report(loaded.plan, loaded.cluster,
+                                  memory_reserve(request.memory_reserve), loaded.adjustment.get(),
+                                  stack_refusals(loaded.source, loaded.plan));
 }
 
 reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnCluster& loaded) {

@@ -167,8 +167,7 @@ void Tuner::take_up_rebalanced() {
     if (!candidates_[index].has_run() || planner::median_s(candidates_[index]) > near_s) continue;
     const auto moved = planner::rebalanced(candidates_[index].plan, planner::stage_times(trace));
     if (!moved || !program::check(*moved).empty()) continue;
-    const planner::PricedPlan priced =
-        planner::price(on(*moved, refined_), refined_, work_.search.software);
+    const planner::PricedPlan priced = planner::price(on(*moved, refined_), refined_);
     if (priced.step.fits(work_.search.memory_reserve)) take_up(*moved, static_cast<int>(index));
   }
 }
@@ -180,7 +179,7 @@ void Tuner::predict() {
     TuneCandidate& candidate = candidates_[i];
     try {
       const auto priced = [&](const sim::Cluster& cluster) {
-        return planner::price(on(candidate.plan, cluster), cluster, work_.search.software);
+        return planner::price(on(candidate.plan, cluster), cluster);
       };
       if (!before_.contains(i)) before_[i] = priced(work_.search.cluster).step;
       const planner::PricedPlan after = priced(refined_);
@@ -202,9 +201,9 @@ void Tuner::refine() {
     traces.push_back(trace);
     measured.push_back(sim::mean_of(sim::breakdown(trace)));
     if (!before_.contains(index))
-      before_[index] = planner::price(on(candidates_[index].plan, work_.search.cluster),
-                                      work_.search.cluster, work_.search.software)
-                           .step;
+      before_[index] =
+          planner::price(on(candidates_[index].plan, work_.search.cluster), work_.search.cluster)
+              .step;
     predicted.push_back(before_[index].seconds);
   }
   report_.terms = planner::terms_off(predicted, measured);
@@ -298,7 +297,7 @@ std::optional<program::Plan> Tuner::best() const {
   const auto choice = planner::choose(candidates_, work_.policy);
   if (!choice) return std::nullopt;
   program::Plan plan = on(candidates_[choice->index].plan, refined_);
-  const planner::PricedPlan priced = planner::price(plan, refined_, work_.search.software);
+  const planner::PricedPlan priced = planner::price(plan, refined_);
   plan.prediction = {.step_time_s = priced.step.step_time_s,
                      .peak_memory_bytes = priced.step.peak_memory_bytes,
                      .mfu = priced.step.mfu,

@@ -39,6 +39,13 @@ struct CommunicationDifference {
   sim::CommunicationSplit measured;
 };
 
+/// What PyTorch's allocator held at most, of the rank that decides.
+struct AllocatorPeak {
+  std::string name;  // "allocated", "reserved"
+  double predicted_bytes = 0;
+  double measured_bytes = 0;
+};
+
 struct Comparison {
   program::Plan plan;
   StepTimes predicted;
@@ -47,7 +54,8 @@ struct Comparison {
   double tracing_overhead = 0;
   double predicted_memory_bytes = 0;
   double measured_memory_bytes = 0;
-  sim::Breakdown predicted_mean;  // over ranks; they sum to the traced step
+  std::vector<AllocatorPeak> allocator;  // that the log of another stack states
+  sim::Breakdown predicted_mean;         // over ranks; they sum to the traced step
   sim::Breakdown measured_mean;
   bool measured_operations = false;  // else the measurement is step times alone
   int critical_rank = 0;             // the measured rank that waits least

@@ -12,7 +12,6 @@ struct ImportReport {
   program::Plan plan;
   std::string file;
   std::string format;
-  std::string software;
   std::vector<std::string> assumptions;
   std::vector<std::string> ignored;
 };

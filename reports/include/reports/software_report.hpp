@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "program/checks/check.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
@@ -15,11 +16,13 @@ namespace meshplan::reports {
 struct SoftwareReport {
   program::Plan plan;
   sim::Cluster cluster;
-  std::string software;
   sim::RunPrediction prediction;
-  sim::StepPrediction step;                // the same in the categories of a plan's step
-  std::vector<std::string> recipes;        // of its release that choose: PreparedRun::recipes
-  std::vector<sim::PredictionTerm> terms;  // of the busiest rank
+  sim::StepPrediction step;                 // the same in the categories of a plan's step
+  std::vector<std::string> recipes;         // of its release that choose: PreparedRun::recipes
+  std::vector<std::string> assumed;         // open settings that matter: "gradient_dtype=fp32"
+  std::vector<std::string> other_releases;  // whose verdict on memory is another
+  std::vector<sim::PredictionTerm> terms;   // of the busiest rank
+  std::vector<program::Violation> refused;  // by the stack itself, which would not start
   sim::TimedShares timed;
   double memory_reserve = 0;     // part of a device that a plan should leave free
   double tokens_per_s = 0;       // all ranks together
@@ -27,17 +30,21 @@ struct SoftwareReport {
   double without_anchors_s = 0;  // step time
 };
 
-/// @param settings  what a launch script asks of the stack beyond the plan
 /// @param adjustment  of such runs; null: none
+/// @param refused  as planner::refusals_of_stack
 /// @throws ConfigError for unknown software and what sim::PreparedRun does not predict
 SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
-                               const std::string& software, double memory_reserve,
-                               const sim::RunSettings& settings = {},
-                               const sim::Adjustment* adjustment = nullptr);
+                               double memory_reserve, const sim::Adjustment* adjustment = nullptr,
+                               std::vector<program::Violation> refused = {});
+
+/// Rules of its own by which the stack of a plan would not start; empty: none.
+std::string refused_text(const std::vector<program::Violation>& refused);
 
 std::string to_text(const SoftwareReport& report);
 /// The terms of the step, those that know least first.
 std::string explain_text(const SoftwareReport& report);
 std::string to_json(const SoftwareReport& report);
+/// One page that needs no network. @param generator  "meshplan 1.2.3"
+std::string to_html(const SoftwareReport& report, const std::string& generator);
 
 }  // namespace meshplan::reports

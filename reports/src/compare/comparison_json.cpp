@@ -86,6 +86,10 @@ std::string to_json(const Comparison& c) {
             {"operations", std::move(operations)},
             {"communication", std::move(communication)},
             {"causes", causes_json(c.causes)}};
+  for (const AllocatorPeak& peak : c.allocator)
+    root["allocator"].push_back({{"name", peak.name},
+                                 {"predicted_bytes", peak.predicted_bytes},
+                                 {"measured_bytes", peak.measured_bytes}});
   if (c.kernels) root["kernels"] = kernels_json(*c.kernels);
   if (c.interval) root["interval_80_s"] = {c.interval->low_s, c.interval->high_s};
   if (!c.extrapolations.empty()) root["extrapolations"] = extrapolations_json(c.extrapolations);

@@ -45,6 +45,10 @@ std::string steps_text(const Comparison& c) {
   steps.rows.push_back({"peak memory of the largest rank, MiB", mib(c.predicted_memory_bytes),
                         mib(c.measured_memory_bytes),
                         error_of(c.predicted_memory_bytes, c.measured_memory_bytes)});
+  for (const AllocatorPeak& peak : c.allocator)
+    steps.rows.push_back({fmt::format("peak {} by PyTorch, MiB", peak.name),
+                          mib(peak.predicted_bytes), mib(peak.measured_bytes),
+                          error_of(peak.predicted_bytes, peak.measured_bytes)});
   std::string text = to_text(steps);
   if (c.measured.steps > 1)
     text += fmt::format("measured: median of {} steps after {} of warm-up; p10 {}, p90 {} ms\n",

@@ -123,9 +123,9 @@ std::string turning_points_text(const std::vector<planner::TurningPoint>& points
 
 std::string to_text(const planner::Explanation& explanation, const planner::PricedOn& on) {
   const planner::PricedPlan& priced = explanation.priced;
-  const bool own = on.software == sim::kOwnSoftware;
+  const bool own = priced.plan.stack.is_own();
   std::string text = plan_header(priced.plan, on.cluster);
-  if (!own) text += software_line(on.software);
+  if (!own) text += software_line(priced.plan.stack);
   text += fmt::format("\nfrom the model's FLOPs to the step time ({})\n",
                       own ? "mean over all ranks" : "of the busiest rank");
   text += to_text(waterfall_of(priced), 2) + kMfuConvention + mfu_peak(priced) + "\n";
@@ -134,8 +134,8 @@ std::string to_text(const planner::Explanation& explanation, const planner::Pric
   return text + "\n" + thumb_line(explanation.thumb, priced, on.memory_reserve);
 }
 
-std::string to_json(const planner::Explanation& explanation, const planner::PricedOn& on) {
-  Json json{{"schema_version", 1}, {"software", on.software}};
+std::string to_json(const planner::Explanation& explanation) {
+  Json json{{"schema_version", 1}, {"software", explanation.priced.plan.stack.software}};
   json.update(priced_json(explanation.priced));
   json["peak_flop_per_s"] = explanation.priced.peak_flop_per_s;
   json["memory_factor"] = explanation.memory_factor;

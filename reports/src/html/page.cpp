@@ -77,7 +77,7 @@ Page page_of(const program::Plan& plan, const sim::Cluster& cluster, const PageO
       .traffic = sim::of_all_operations(sim::link_traffic(played, cluster))};
   const sim::SimulatedStep step = sim::step_of(played, plan, cluster);
   page.timed = {plan, step.step, step.terms};
-  const planner::PricedOn on{cluster, std::string(sim::kOwnSoftware), options.memory_reserve};
+  const planner::PricedOn on{cluster, options.memory_reserve};
   page.sensitivities = planner::sensitivities(page.timed, on);
   page.thumb = planner::rule_of_thumb_beside(page.timed, on);
   page.predicted =

@@ -76,9 +76,10 @@ std::vector<std::string> cells_of(const ScalingReport& report, const ScalingPoin
   for (const double value :
        {figures.step.step_time_s, interval.low_s, interval.high_s, figures.tokens_per_s(),
         point.speed_up, point.speed_up_80.low_s, point.speed_up_80.high_s, point.efficiency,
-        figures.step.mfu, figures.exposed_s(), figures.bytes_sent(),
-        figures.step.peak_memory_bytes})
+        figures.step.mfu, figures.exposed_s()})
     add(value);
+  row.push_back(number(figures.bytes_sent()));
+  add(figures.step.peak_memory_bytes);
   row.push_back(number(point.serial));
   for (const double value :
        {point.lost_to_communication(), point.lost_to_bubble(), point.lost_to_rest()})

@@ -30,7 +30,7 @@ struct ScaledStepJson {
   double efficiency = 0;
   double mfu = 0;
   double exposed_s = 0;
-  double bytes_sent = 0;
+  std::optional<double> bytes_sent;
   double peak_memory_bytes = 0;
   double capacity_bytes = 0;
   int largest_stage = 0;
@@ -123,7 +123,8 @@ void fields(Visitor& v, ScaledStepJson& s) {
   v.required("efficiency", s.efficiency, "speed-up over the ratio of devices", at_least(0));
   v.required("mfu", s.mfu, "model FLOPs over the peak", at_least(0));
   v.required("exposed_s", s.exposed_s, "communication that nothing hides");
-  v.required("bytes_sent", s.bytes_sent, "that a rank sends in a step", at_least(0));
+  v.required("bytes_sent", s.bytes_sent, "that a rank sends in a step; null: of other software",
+             at_least(0));
   v.required("peak_memory_bytes", s.peak_memory_bytes, "of the fullest stage", at_least(0));
   v.required("capacity_bytes", s.capacity_bytes, "that it may use", at_least(0));
   v.required("largest_stage", s.largest_stage, "with the least room", at_least(0));

@@ -132,8 +132,9 @@ Table strategies_table(const std::vector<StrategyRow>& rows) {
         {row.strategy.name, planner::format_seconds(figures.step.step_time_s),
          percent(figures.step.mfu),
          planner::format_bytes(figures.step.peak_memory_bytes) + (row.fits ? "" : " !"),
-         planner::format_bytes(figures.bytes_sent()), share(figures.exposed_s(), figures),
-         share(figures.parts[StepPart::Bubble], figures), limit_of(row)});
+         figures.bytes_sent() ? planner::format_bytes(*figures.bytes_sent()) : "-",
+         share(figures.exposed_s(), figures), share(figures.parts[StepPart::Bubble], figures),
+         limit_of(row)});
   }
   return table;
 }
@@ -188,7 +189,8 @@ StrategyJson strategy_json(const StrategyRow& row) {
 std::string to_text(const StrategiesReport& report) {
   std::string text = summary_of(report.rows) + "\n" + to_text(strategies_table(report.rows));
   text +=
-      "sent: bytes that a rank sends in a step; exposed: communication that nothing hides;\n"
+      "sent: bytes that a rank sends in a step; -: of other software they are not counted\n"
+      "exposed: communication that nothing hides\n"
       "!: lacks memory; of a strategy without a plan that fits, the one that lacks least\n";
   return text +
          "\nthe plan of each (micro-batch, recompute, schedule and open degrees searched)\n" +

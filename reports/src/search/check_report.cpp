@@ -100,16 +100,11 @@ std::string memory_text(const CheckReport& report) {
                           percent(room / stage.capacity_bytes)});
   }
   const StageNeed& fullest = *result.fullest();
-  const double reserve = report.request.memory_reserve;
-  const std::string verdict =
-      fullest.fits() ? fmt::format("fits; {}",
-                                   reserve_verdict(fullest.bytes,
-                                                   fullest.capacity_bytes * (1 - reserve), reserve))
-                     : fmt::format("does not fit: stage {} needs {}", fullest.stage,
-                                   planner::shortage(fullest.bytes, fullest.capacity_bytes,
-                                                     fullest.of_host));
-  return "\nmemory of each stage's fullest rank, predicted\n" + to_text(table, 2) + "  " + verdict +
-         "\n";
+  std::string text = "\nmemory of each stage's fullest rank, predicted\n" + to_text(table, 2);
+  if (!report.request.plan.stack.is_own()) text += "  " + shown_memory_line(fullest.shown);
+  text += "  " + memory_verdict(fullest, fullest.stage, report.request.plan.stack,
+                                report.request.memory_reserve);
+  return text + other_releases_line(result.other_releases);
 }
 
 std::string changes_text(std::string_view title, const std::vector<PricedChange>& changes,
@@ -214,7 +209,10 @@ std::string to_json(const CheckReport& report) {
     stages.push_back({{"stage", stage.stage},
                       {"bytes", stage.bytes},
                       {"capacity_bytes", stage.capacity_bytes},
-                      {"of_host", stage.of_host}});
+                      {"of_host", stage.of_host},
+                      {"allocated_bytes", stage.shown.allocated_bytes},
+                      {"reserved_bytes", stage.shown.reserved_bytes},
+                      {"device_bytes", stage.shown.device_bytes}});
   Json root{{"schema_version", 1},
             {"target", report.request.target},
             {"valid", result.valid()},
@@ -225,6 +223,9 @@ std::string to_json(const CheckReport& report) {
     root["not_predicted"] = result.not_predicted;
   } else {
     root["fits"] = result.fits();
+    root["memory_verdict"] =
+        verdict_json(*result.fullest(), report.request.plan.stack, report.request.memory_reserve);
+    root["other_releases"] = result.other_releases;
     root["memory"] = std::move(stages);
     root["step_time_s"] = result.step->step_time_s;
     root["fitting"] = changes_json(result.fitting);

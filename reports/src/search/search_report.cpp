@@ -178,9 +178,13 @@ std::string model_line(const models::ModelSpec& model) {
       fmt::format("{}  {} parameters", model.name, short_count(static_cast<double>(counts.total)));
   if (counts.active != counts.total)
     text += fmt::format(" ({} active)", short_count(static_cast<double>(counts.active)));
-  return text + fmt::format(", {} layers, hidden {}, {} heads ({} kv), vocabulary {}",
-                            model.num_layers, model.hidden_size, model.num_heads,
-                            model.num_kv_heads, grouped(model.vocab_size));
+  text += fmt::format(", {} layers, hidden {}, {} heads ({} kv), vocabulary {}", model.num_layers,
+                      model.hidden_size, model.num_heads, model.num_kv_heads,
+                      grouped(model.vocab_size));
+  if (const auto& adapters = model.adapters)
+    text += fmt::format(", adapters of rank {} beside {}", adapters->rank,
+                        fmt::join(adapters->modules, ", "));
+  return text;
 }
 
 std::string frozen_line(const models::ModelSpec& model, const std::vector<std::string>& frozen) {
@@ -221,7 +225,7 @@ std::string request_header(const planner::SearchRequest& request,
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
-  if (request.software != sim::kOwnSoftware) text += software_line(request.software);
+  if (!request.stack.is_own()) text += software_line(request.stack);
   if (request.adjustment)
     text += fmt::format("adjusted by {}\n", anchors_in_words(*request.adjustment));
   text +=

@@ -7,7 +7,7 @@ function pointsSection(data) {
     if (!one.valid) return [...head, 'no plan', '', '', '', '', '', '', '', '', {wide: one.message}];
     const {step} = one;
     return [...head, {n: seconds(step.step_time_s)}, {n: step.interval_80_s.map(seconds).join(' to ')}, {n: count(step.tokens_per_s)}, {n: +step.speed_up.toPrecision(4)}, {n: percent(step.efficiency)},
-      {n: percent(step.mfu)}, {n: percent(step.exposed_s / step.step_time_s)}, {n: bytes(step.bytes_sent)}, {n: bytes(step.peak_memory_bytes) + (one.fits ? '' : ' !')}, {wide: step.plan + (one.fits ? '' : ' (does not fit)')}];
+      {n: percent(step.mfu)}, {n: percent(step.exposed_s / step.step_time_s)}, {n: step.bytes_sent === null ? '-' : bytes(step.bytes_sent)}, {n: bytes(step.peak_memory_bytes) + (one.fits ? '' : ' !')}, {wide: step.plan + (one.fits ? '' : ' (does not fit)')}];
   });
   const kept = (row) => (data.axis ? row : row.filter((cell, i) => i !== 1));
   return section('points', 'All sizes', 'Sizes', table('All sizes', kept(columns), rows.map(kept)),

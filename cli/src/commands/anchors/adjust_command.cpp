@@ -8,6 +8,7 @@
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_input.hpp"
+#include "output/other_unit.hpp"
 #include "output/output.hpp"
 #include "planner/runs/training_log.hpp"
 #include "process/exit_codes.hpp"
@@ -132,13 +133,13 @@ void add_plan(const AdjustOptions& options, AnchorsOfOneKind& kind) {
         "{}: plans of software '{}' are priced operation by operation and cannot be adjusted by "
         "measured steps: measure their operations (meshplan calibrate), or name the software that "
         "ran, for example --software megatron-core",
-        *options.plan_file, loaded.software));
+        *options.plan_file, loaded.plan.stack.software));
   const MeasuredStep step = measured_step(options, loaded.plan);
-  const sim::PreparedRun run(
-      sim::run_of(loaded.plan, loaded.cluster.name, loaded.software, loaded.settings),
-      sim::data_sheet_of(loaded.cluster));
+  const sim::PreparedRun run(sim::run_of(loaded.plan, loaded.cluster.name),
+                             sim::data_sheet_of(loaded.cluster));
   const sim::RunPrediction prediction = run.predict(sim::constants_of(sim::fitted_constants()),
                                                     sim::sigmas_of(sim::fitted_constants()));
+  if (options.step_time_s) note_other_unit(*options.step_time_s, prediction.step_time_s);
   kind.add(sim::anchored_to(run.run()), anchor_of(prediction, run.run(), step.seconds, step.source),
            *options.plan_file);
 }
@@ -210,15 +211,7 @@ void add_adjust_command(CommandLine& line) {
       .is_path()
       .takes_json();
   add_cluster_options(command, options->plan);
-  add_foreign_options(command, options->plan.foreign);
-  command
-      .option("-m,--model", options->plan.model,
-              "the model, where a launch script does not describe it")
-      .suggests(models::preset_names())
-      .takes_file()
-      .takes_json()
-      .option("-n,--gpus", options->plan.ranks, "GPUs, where a launch script does not say");
-  add_model_reading(command, options->plan.reading);
+  add_foreign_plan_options(command, options->plan);
   command
       .option("-o,--out", options->out,
               "write the adjustment to this file, for --adjusted of simulate, plan and validate")

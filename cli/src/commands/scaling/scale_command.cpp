@@ -99,9 +99,8 @@ reports::ScalingReport scale_one(const ScaleOptions& options,
   const planner::ScalingRequest request =
       scaling_request(options, sizes(options, input.plan.parallel.world_size(), measured));
   const ElapsedTime elapsed("simulating", terminal);
-  planner::ScalingCurve curve =
-      planner::scale_plan(input.plan, *options.axis, input.cluster, input.software, request,
-                          on_threads(options.request.threads));
+  planner::ScalingCurve curve = planner::scale_plan(input.plan, *options.axis, input.cluster,
+                                                    request, on_threads(options.request.threads));
   sim::Cluster cluster = cluster_of_first(input.cluster, curve);
   return {.generator = {},
           .cluster = std::move(cluster),

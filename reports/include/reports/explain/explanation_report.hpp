@@ -9,7 +9,7 @@
 namespace meshplan::reports {
 
 std::string to_text(const planner::Explanation& explanation, const planner::PricedOn& on);
-std::string to_json(const planner::Explanation& explanation, const planner::PricedOn& on);
+std::string to_json(const planner::Explanation& explanation);
 
 /// "rule of thumb  tp8 sp pp2 dp8 mbs1 zero1: 1.20 s (5.3 %) slower: bubble +1.10 s, ..."
 std::string thumb_line(const planner::ThumbStanding& thumb, const planner::TimedPlan& first,
