@@ -14,7 +14,7 @@ namespace {
 void export_to(const planner::Format& format, const planner::ExportRequest& request) {
   std::vector<planner::ExportedFile> files;
   try {
-    files = planner::exported_folder(format, request);
+    files = planner::exported_folder(format, request).files;
   } catch (const ConfigError&) {
     return;  // the target has no words for the plan
   }

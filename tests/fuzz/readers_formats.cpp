@@ -17,11 +17,10 @@ void use(const planner::Format& format, const planner::ImportedPlan& imported) {
   const program::Plan& plan = imported.plan;
   if (!program::check(plan).empty()) return;
   program::parse_plan(program::to_json(plan), "written");
-  const sim::ExecutionProfile& software = sim::load_execution_profile(imported.software);
-  if (sim::software_violations(plan, software).empty()) {
+  if (sim::software_violations(plan).empty()) {
     const sim::Cluster cluster =
         sim::with_ranks(sim::load_cluster_preset("dgx-h100"), plan.parallel.world_size());
-    sim::Estimator(cluster, imported.software).estimate(plan);
+    sim::Estimator(cluster, plan.stack.software).estimate(plan);
   }
   if (format.write != nullptr) planner::exported_folder(format, {.plan = plan});
 }
@@ -31,6 +30,7 @@ struct FormatFile {
   const char* format;
   std::string file;                        // under which name it is read
   std::optional<models::ModelSpec> model;  // given beside it
+  std::optional<int> ranks = {};           // likewise
 };
 
 Reader reader_of(const FormatFile& target, std::vector<std::string> seeds) {
@@ -40,8 +40,10 @@ Reader reader_of(const FormatFile& target, std::vector<std::string> seeds) {
           .deep_every = 4,
           .names_file = true,
           .read = [&format, target](const std::string& text) -> Consumer {
-            planner::ImportedPlan imported = format.read(
-                {.files = {{target.file, text}}, .main = target.file, .model = target.model});
+            planner::ImportedPlan imported = format.read({.files = {{target.file, text}},
+                                                          .main = target.file,
+                                                          .model = target.model,
+                                                          .ranks = target.ranks});
             return [&format, imported = std::move(imported)] { use(format, imported); };
           },
           .seeds = std::move(seeds)};
@@ -54,7 +56,7 @@ FormatFile with_model(const char* reader, const char* format, const char* ending
 
 std::string written(const std::string& format, const program::Plan& plan, const std::string& name) {
   for (const planner::ExportedFile& file :
-       planner::exported_folder(planner::format_of(format), {.plan = plan}))
+       planner::exported_folder(planner::format_of(format), {.plan = plan}).files)
     if (file.name == name) return file.text;
   throw InvariantError("no such file is written");
 }
@@ -119,6 +121,26 @@ std::vector<Reader> format_readers() {
                  "--max-position-embeddings 64 --micro-batch-size 1 --vocab-size 100 ${C[*]} "
                  "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout "
                  "'E(t|)*2ttL' --moe-layer-freq '([0]*2+[1]*2)' --num-experts 4\""}));
+  readers.push_back(reader_of(
+      {"megatron-arguments", "megatron", kFile, {}, 8},
+      {"# bash " + std::string(kFile) +
+       " 7B 2 true\nSIZE=$1\nTP=${2}\nD=$(cd $(dirname $0) && pwd)\n"
+       "if [ $SIZE = 7B ]; then L=4; elif [ $SIZE = 8B ]; then L=8; fi\n"
+       "[ $3 = true ] && [ $TP -gt 1 ] && O=\" --sequence-parallel\"\n"
+       "for i in $(seq 2) a; do if [ $i = a ]; then break; fi; E+=\" --lr 1e-$i\"; done\n"
+       "while [ $# -gt 3 ]; do case $1 in --x) X=${2%.*};; esac; shift; done\n"
+       "cat > y.sh <<EOF\neval \"$D\" \\$1\nEOF\nbash y.sh a\n"
+       "C=\"torchrun x.py --num-layers ${L} --hidden-size 64 --num-attention-heads 4 --seq-length "
+       "64 "
+       "--max-position-embeddings 64 --micro-batch-size 1 --patch-tokenizer-type Qwen2Tokenizer "
+       "--extra-vocab-size 293 --tensor-model-parallel-size ${TP} ${O} ${E}\"\neval $C\n"}));
+  readers.push_back(reader_of(
+      {"megatron-test-case", "megatron", std::string(kFile) + ".yaml", {}, 8},
+      {"ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n"
+       "  --num-attention-heads: 4\n  --seq-length: 64\n  --max-position-embeddings: 64\n"
+       "  --micro-batch-size: 1\n  --vocab-size: 100\n  --bf16: true\n  --bf16: true\n"
+       "  --recompute-granularity: selective\n  --recompute-modules: \"[core_attn mlp]\"\n"
+       "  --data-path: ${D}/x\n  --tensor-model-parallel-size: 2\n"}));
   return readers;
 }
 

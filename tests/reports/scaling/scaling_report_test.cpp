@@ -23,7 +23,7 @@ ScalingReport report_of(const program::Plan& plan, ScaledAxis axis, std::vector<
       sim::with_ranks(sim::load_cluster_preset("dgx-h100"), plan.parallel.world_size());
   return {.generator = "meshplan test",
           .cluster = cluster,
-          .curve = planner::scale_plan(plan, axis, cluster, std::string(sim::kOwnSoftware),
+          .curve = planner::scale_plan(plan, axis, cluster,
                                        {.devices = std::move(devices), .iso_efficiency = true},
                                        planner::serial()),
           .measured = {},
