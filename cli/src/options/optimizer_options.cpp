@@ -16,7 +16,7 @@ using program::OptimizerConfig;
 using program::OptimizerKind;
 
 /// Who reads a setting.
-enum class ReadBy { All, Adam, Sgd, Cosine };
+enum class ReadBy { All, Adam, Momentum, Cosine };
 
 template <class T>
 struct Setting {
@@ -41,8 +41,8 @@ constexpr std::array kNumbers = {
     Setting<double>{"--epsilon", "epsilon", &OptimizerConfig::epsilon,
                     "Adam: added to the root of the second moment", limits::kLeastRate, 1,
                     ReadBy::Adam},
-    Setting<double>{"--momentum", "momentum", &OptimizerConfig::momentum, "of SGD; 0 = none", 0,
-                    limits::kBelowOne, ReadBy::Sgd},
+    Setting<double>{"--momentum", "momentum", &OptimizerConfig::momentum,
+                    "of SGD, 0 = none, and Muon", 0, limits::kBelowOne, ReadBy::Momentum},
     Setting<double>{"--weight-decay", "weight_decay", &OptimizerConfig::weight_decay,
                     "of matrices; norms and biases are never decayed", 0, limits::kRate},
     Setting<double>{"--clip-norm", "clip_norm", &OptimizerConfig::clip_norm,
@@ -82,13 +82,15 @@ void add_setting(Command& command, const Setting<T>& setting, std::optional<T>& 
 template <class T>
 void require_read(const Setting<T>& setting, T value, const OptimizerConfig& optimizer) {
   const bool sgd = optimizer.kind == OptimizerKind::Sgd;
+  const bool momentum = sgd || optimizer.kind == OptimizerKind::Muon;
   const bool cosine = optimizer.schedule == LearningRateSchedule::Cosine;
   const std::string flags = setting.flags;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(
         fmt::format("{} {}: {}; leave it out", flags.substr(0, flags.find(',')), value, why));
   };
-  if ((setting.read_by == ReadBy::Adam && sgd) || (setting.read_by == ReadBy::Sgd && !sgd))
+  if ((setting.read_by == ReadBy::Adam && sgd) ||
+      (setting.read_by == ReadBy::Momentum && !momentum))
     refuse(fmt::format("the optimizer is {}, which has none", name_of(optimizer.kind)));
   if (setting.read_by == ReadBy::Cosine && !cosine)
     refuse("the learning rate is constant (--lr-schedule)");

@@ -20,7 +20,9 @@ constexpr double kFp32 = 4;
 
 /// State that is kept per parameter beside weights and gradients.
 double optimizer_bytes(const program::Workload& workload) {
-  const double moments = workload.optimizer.kind == program::OptimizerKind::Sgd ? kFp32 : 2 * kFp32;
+  const program::OptimizerKind kind = workload.optimizer.kind;
+  const bool has_one = kind == program::OptimizerKind::Sgd || kind == program::OptimizerKind::Muon;
+  const double moments = has_one ? kFp32 : 2 * kFp32;
   return workload.precision == DType::F32 ? moments : kFp32 + moments;
 }
 

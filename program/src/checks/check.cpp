@@ -117,6 +117,8 @@ class Checker {
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
+    refuse(plan_.workload.optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind 'muon'",
+           "use 'adamw'; Megatron-Core's Muon is predicted (stack.software)");
     adapters_not_lowered();
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");

@@ -20,7 +20,9 @@ void fields(Visitor& v, OptimizerConfig& c) {
              between(limits::kLeastRate, 1));
   v.optional("weight_decay", c.weight_decay, "of matrices; norms and biases are never decayed",
              between(0, limits::kRate));
-  v.optional("momentum", c.momentum, "of SGD", between(0, limits::kBelowOne));
+  v.optional("momentum", c.momentum, "of SGD and Muon", between(0, limits::kBelowOne));
+  v.optional("orthogonal_steps", c.orthogonal_steps,
+             "of Newton and Schulz's iteration in an update of Muon", between(1, 100));
   v.optional("clip_norm", c.clip_norm, "largest global gradient norm; 0 = no clipping",
              between(0, limits::kRate));
   v.optional("schedule", c.schedule, "learning rate over the steps");

@@ -58,9 +58,9 @@ std::string recompute_words(const TrainingRun& run) {
 }
 
 /// Settings that change what ranks or steps exchange, but nothing inside a layer.
-constexpr std::array<std::string_view, 6> kOfWholeRun{"overlap_dp",          "overlap_p2p",
-                                                      "gradient_sum_dtype",  "first_moment_dtype",
-                                                      "second_moment_dtype", "megatron_fsdp"};
+constexpr std::array<std::string_view, 8> kOfWholeRun{
+    "overlap_dp",          "overlap_p2p", "gradient_sum_dtype", "first_moment_dtype",
+    "second_moment_dtype", "muon_tp",     "layer_wise_layout",  "megatron_fsdp"};
 
 void add_settings(const TrainingRun& run, bool of_whole_run, Words& words) {
   for (const std::string& setting : stated_settings(run.settings)) {
@@ -120,6 +120,7 @@ std::string words_of_run(const TrainingRun& run) {
   words.number("zero", run.zero_stage);
   words.add(fmt::format("{}_sequences {}_layers", run.global_batch_size, run.model.num_layers));
   if (run.recompute_layers) words.add(fmt::format("recompute_layers{}", *run.recompute_layers));
+  words.number("muon", run.orthogonal_steps);
   words.flag("in_node", run.shard_in_node);
   words.flag("keeps_gathered", run.keeps_gathered);
   words.flag("defers_gradients", run.defers_gradients);

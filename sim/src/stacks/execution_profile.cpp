@@ -68,6 +68,7 @@ void fields(Visitor& v, SoftwareFeatures& f) {
              "full recompute of every nth layer, planned as so many of a stage");
   v.optional("chunks_loss", f.chunks_loss,
              "a run can have the loss in chunks of tokens, and does where nothing else fits");
+  v.optional("muon", f.muon, "this optimizer");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 

@@ -67,6 +67,7 @@ class LayerWalk {
   bool ends_product(const Op& op) const;
   bool follows_head_norm(const Op& op) const;
   void count_parameters(const Op& op);
+  void count_matrices(const Op& op, TensorId id);
   void embedding(const Op& op);
   void cross_entropy(const Op& op);
 

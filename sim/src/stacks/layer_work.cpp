@@ -230,7 +230,35 @@ void LayerWalk::count_parameters(const Op& op) {
     else
       count.dense = n / parallel.tp;
     work_.parameters.add(count, 1);
-    if (!frozen_[at(id)]) work_.trained.add(count, 1);
+    if (frozen_[at(id)]) continue;
+    work_.trained.add(count, 1);
+    if (run_.orthogonal_steps > 0) count_matrices(op, id);
+  }
+}
+
+/// Heads' queries, keys and values lie in one weight and are matrices of their own (Megatron-LM,
+/// core/optimizer/emerging_optimizers.py, qkv_split_shapes); gate and up are one.
+void LayerWalk::count_matrices(const Op& op, TensorId id) {
+  const models::Tensor& tensor = layer_.tensors[at(id)];
+  const bool expert = op.kind == OpKind::GroupedLinear;
+  const std::size_t leading = expert ? 1 : 0;
+  if (op.kind == OpKind::Embedding || op.kind == OpKind::PositionEmbedding || is_head(op) ||
+      !tensor.trained || tensor.shape.size() != leading + 2)
+    return;
+  const auto& parallel = run_.parallel;
+  const auto size = [&](std::size_t i) { return static_cast<double>(tensor.shape[i].count); };
+  TrainedMatrix matrix{.rows = size(leading),
+                       .columns = size(leading + 1),
+                       .count = expert ? size(0) / parallel.ep : 1,
+                       .expert = expert,
+                       .split = op.split,
+                       .divided = op.split == Split::None ? 1
+                                  : expert                ? parallel.etp
+                                                          : parallel.tp};
+  if (tensor.head_size == 0 || tensor.sections.empty()) return work_.matrices.push_back(matrix);
+  for (const std::int64_t section : tensor.sections) {
+    matrix.rows = static_cast<double>(section);
+    work_.matrices.push_back(matrix);
   }
 }
 

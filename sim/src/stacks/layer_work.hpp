@@ -60,6 +60,19 @@ struct ParameterCount {
   }
 };
 
+/// A weight matrix that is trained: `rows` outputs of `columns` inputs, over all ranks that divide
+/// it.
+struct TrainedMatrix {
+  double rows = 0;
+  double columns = 0;
+  double count = 1;  // alike, on a rank
+  bool expert = false;
+  models::Split split = models::Split::None;
+  int divided = 1;  // over so many ranks of tp, or of etp
+
+  double elements_of_rank() const { return rows * columns / divided; }
+};
+
 /// What a layer of a model that is trained in parts leaves out.
 struct FrozenLayer {
   std::vector<bool> parameters;  // are they frozen, in the order of the graph; empty: none is
@@ -72,11 +85,12 @@ struct LayerWork {
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
   ParameterCount parameters;
-  ParameterCount trained;      // those of them that are
-  double saved_bytes = 0;      // kept per micro-batch from forward to backward
-  double input_bytes = 0;      // of the layer: all that full recompute keeps
-  double transient_bytes = 0;  // largest working set beside what is saved
-  double logits = 0;           // of the head, elements
+  ParameterCount trained;               // those of them that are
+  std::vector<TrainedMatrix> matrices;  // of those, but embeddings and the head; for Muon alone
+  double saved_bytes = 0;               // kept per micro-batch from forward to backward
+  double input_bytes = 0;               // of the layer: all that full recompute keeps
+  double transient_bytes = 0;           // largest working set beside what is saved
+  double logits = 0;                    // of the head, elements
 };
 
 /// @param recomputed  is this layer among those that the run recomputes?

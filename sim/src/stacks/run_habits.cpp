@@ -46,6 +46,8 @@ void take_dtypes(const program::StackSettings& settings, ExecutionProfile& profi
   const double moment = profile.optimizer_bytes / 3;
   for (const auto& dtype : {settings.first_moment_dtype, settings.second_moment_dtype})
     if (dtype) profile.optimizer_bytes += size_of(*dtype) - moment;
+  const auto& second = settings.second_moment_dtype;
+  profile.second_moment_bytes = second ? size_of(*second) : moment;
 }
 
 }  // namespace
@@ -109,6 +111,10 @@ void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
                         : AttentionKernel::Flash;
   else if (refused)
     run.attention = AttentionKernel::Unfused;
+  if (run.orthogonal_steps > 0) {  // Megatron-LM's defaults (training/arguments.py)
+    settings.muon_tp = settings.muon_tp.value_or(program::MuonTp::Duplicated);
+    settings.layer_wise_layout = settings.layer_wise_layout.value_or(true);
+  }
   if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;

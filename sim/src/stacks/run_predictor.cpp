@@ -9,6 +9,7 @@
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
 #include "schedules/pipeline_time.hpp"
+#include "stacks/muon.hpp"
 #include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {
@@ -355,8 +356,7 @@ class Predictor {
       double seconds = 0;
       if (parameters > 0)
         seconds += exposed_scatter(
-            pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group),
-            stage);
+            pricer_.collective(sum_of_gradients(), parameters * gradient_bytes, group), stage);
       if (gathered > 0)
         seconds +=
             gathers_a_step() *
@@ -384,6 +384,13 @@ class Predictor {
                                     placements_.next_stage.back());  // of the last and the first
     parts.data_parallel = total;
     return total;
+  }
+
+  /// Where matrices have owners, but buffers no parts of theirs, all ranks get all sums
+  /// (Megatron-LM, core/optimizer/layer_wise_optimizer.py).
+  Collective sum_of_gradients() const {
+    const bool on_all = run_.orthogonal_steps > 0 && !is_on(run_.settings.layer_wise_layout);
+    return on_all ? Collective::AllReduce : Collective::ReduceScatter;
   }
 
   /// Does another stage hold the embedding, too: tied to the head, or for a prediction module?
@@ -444,27 +451,38 @@ class Predictor {
   /// an fp32 copy, the 16-bit weight; the gradient is read once more for its norm. In kernels of
   /// their own (torch/optim/adamw.py, _multi_tensor_adamw): decay 2, first moment 3, second 2 + 3,
   /// root 2, correction 2, epsilon 2, update 4 accesses of the state's elements, 20 instead of 7.
+  /// Of Muon's matrices the same without a second moment, and what makes them orthogonal.
   double optimizer_seconds(int stage, RunBreakdown& parts) const {
     const double gradient = profile_.gradient_bytes;
     const double state = profile_.optimizer_bytes;
     const double apart = profile_.fused_optimizer ? 0 : 13 * state / 3;
     const double update = gradient + 2 * state + kHalfBytes + apart;
     const double norm = gradient + (run_.precision == RunPrecision::Fp16 ? 2 * gradient : 0);
-    const auto shards = [&](const GroupPlacement& group) {
-      return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
-    };
     const ParameterCount trained = work_.trained(stage);
-    const double n = trained.dense / shards(shards_.dense_shards()) +
-                     trained.expert / shards(placements_.expert_dp);
+    const UpdatedElements updated = updated_elements(run_, work_, stage, update_shards());
+    const double n = updated.others + updated.matrices;
     double bytes = n * norm;
     if (run_.updates_on_host())
       parts.offload = host_optimizer_seconds(n * gradient, n * update, n * kHalfBytes,
                                              backward_window(stage), host_);
     else
-      bytes += n * update;
+      bytes += n * update - updated.matrices * 2 * profile_.second_moment_bytes;
     bytes += (run_.zero_stage >= 2 ? n : trained.all()) * gradient;  // zeroed
-    parts.optimizer = pricer_.stream(bytes);
+    parts.optimizer = pricer_.stream(bytes) + orthogonal_seconds(stage);
     return parts.optimizer + parts.offload;
+  }
+
+  UpdateShards update_shards() const {
+    if (!shards_optimizer()) return {};
+    return {.dense = static_cast<double>(shards_.dense_shards().size),
+            .expert = static_cast<double>(placements_.expert_dp.size)};
+  }
+
+  double orthogonal_seconds(int stage) const {
+    if (run_.orthogonal_steps == 0) return 0;
+    return of_owned_matrices(work_, stage, update_shards(), [&](const TrainedMatrix& matrix) {
+      return seconds(pricer_.price(orthogonalization(matrix, run_)));
+    });
   }
 
   const TrainingRun& run_;

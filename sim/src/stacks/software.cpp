@@ -75,6 +75,7 @@ class Checker {
            software_.name);
     recomputed_modules();
     recomputed_layers();
+    optimizer();
     if (what_is_not_priced) not_told();
     return std::move(violations_);
   }
@@ -110,6 +111,16 @@ class Checker {
     if (program::recomputed_layers_per_stage(plan_) != program::resolved_layers_per_stage(plan_))
       fail("recompute", "recompute.num_layers {}: {} recomputes all layers or none; nearest: null",
            *recompute.num_layers, software_.name);
+  }
+
+  void optimizer() {
+    if (plan_.workload.optimizer.kind != program::OptimizerKind::Muon) return;
+    if (!software_.can.muon)
+      fail("optimizer", "workload.optimizer.kind 'muon': not known of {}; nearest: adamw",
+           software_.name);
+    else if (plan_.offload_optimizer)
+      fail("optimizer", "offload_optimizer with muon: {} moves Adam's state only; nearest: false",
+           software_.name);
   }
 
   /// What the stack may do, and this version cannot tell the time of.
@@ -215,6 +226,8 @@ TrainingRun run_of(const Plan& plan, std::string cluster) {
   run.zero_stage = plan.zero_stage;
   if (!has_replicas(plan) && !has(profile.can.zero_stages, plan.zero_stage))
     run.zero_stage = default_zero_stage(profile);
+  if (plan.workload.optimizer.kind == program::OptimizerKind::Muon)
+    run.orthogonal_steps = plan.workload.optimizer.orthogonal_steps;
   run.bucket_elements = static_cast<double>(plan.bucket_bytes) /
                         static_cast<double>(size_of(plan.workload.precision));
   run.settings = plan.stack.settings;

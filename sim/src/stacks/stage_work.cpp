@@ -24,13 +24,16 @@ bool StageWork::holds_embedding(int stage) const {
                              [](const ChunkWork& chunk) { return chunk.lookups > 0; });
 }
 
+bool StageWork::holds_head(int stage) const {
+  return std::ranges::any_of(stages[at(stage)], &ChunkWork::head) && !(tied && stages.size() == 1);
+}
+
 ParameterCount StageWork::count(int stage, ParameterCount LayerWork::*of) const {
   ParameterCount sum;
   if (holds_embedding(stage)) sum.add(embedding.*of, 1);
-  for (const ChunkWork& chunk : stages[at(stage)]) {
+  if (holds_head(stage)) sum.add(head.*of, 1);
+  for (const ChunkWork& chunk : stages[at(stage)])
     for (const LayerCount& layers : chunk.layers) sum.add(works[at(layers.work)].*of, layers.count);
-    if (chunk.head && !(tied && stages.size() == 1)) sum.add(head.*of, 1);
-  }
   return sum;
 }
 

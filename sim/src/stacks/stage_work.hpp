@@ -33,6 +33,8 @@ struct StageWork {
   /// Prediction modules look words up in a copy of the embedding, unless it is there (Megatron-LM,
   /// models/gpt/gpt_model.py).
   bool holds_embedding(int stage) const;
+  /// A head of its own, that no embedding here is.
+  bool holds_head(int stage) const;
 
  private:
   ParameterCount count(int stage, ParameterCount LayerWork::*of) const;

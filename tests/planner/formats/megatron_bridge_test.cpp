@@ -113,6 +113,57 @@ TEST_CASE("A recipe of Megatron-Bridge becomes the plan of its fields", "[format
   CHECK(plan.stack.settings.gradient_dtype == program::StateDType::F32);
 }
 
+// As NVIDIA's recipes of DeepSeek-V3 and Kimi K2 have it, which start: a number of virtual stages
+// beside a layout, prediction modules, shared experts without biases, more positions than the model
+// was told, gathers beside computation alone. Megatron-LM's launch script would refuse four of
+// them.
+TEST_CASE("What only Megatron-LM's launch script refuses is none of a recipe's rules",
+          "[formats][bridge]") {
+  const std::string body = R"(
+def recipe():
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("deepseek-ai/DeepSeek-V3").to_megatron_provider()
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.virtual_pipeline_model_parallel_size = 2
+    stages = [["embedding"] + ["decoder"] * 8] + [["decoder"] * 8] * 6 + [["decoder"] * 5 + ["mtp", "loss"]]
+    cfg.model.pipeline_model_parallel_layout = stages
+    cfg.model.mtp_num_layers = 1
+    cfg.model.expert_model_parallel_size = 16
+    cfg.model.max_position_embeddings = 2048
+    cfg.model.seq_length = 4096
+    cfg.ddp.overlap_grad_reduce = False
+    cfg.ddp.overlap_param_gather = True
+    cfg.train.micro_batch_size = 1
+    cfg.train.global_batch_size = 256
+    return cfg
+)";
+  const ImportedPlan imported = import_recipe(body);
+  CHECK(imported.facts.at("launch_script") == 0);
+  for (const Judgement& judgement :
+       judge(rules_for("megatron-lm"), imported.plan, imported.facts)) {
+    CAPTURE(judgement.id, judgement.message);
+    CHECK_FALSE(judgement.refuses());
+  }
+}
+
+// As recipes/kimi/h100/kimi_k2.py: owners of matrices, without the distributed optimizer's buffers.
+TEST_CASE("A recipe's Muon is divided by matrices", "[formats][bridge][muon]") {
+  const program::Plan plan = import_recipe(std::string(kBridgeLlama) +
+                                           "    cfg.optimizer.optimizer = \"dist_muon\"\n"
+                                           "    cfg.optimizer.muon_momentum = 0.95\n"
+                                           "    cfg.optimizer.muon_num_ns_steps = 6\n"
+                                           "    cfg.optimizer.muon_tp_mode = \"blockwise\"\n"
+                                           "    cfg.optimizer.use_distributed_optimizer = False\n"
+                                           "    return cfg\n")
+                                 .plan;
+  CHECK(plan.workload.optimizer.kind == program::OptimizerKind::Muon);
+  CHECK(plan.workload.optimizer.momentum == 0.95);
+  CHECK(plan.workload.optimizer.orthogonal_steps == 6);
+  CHECK(plan.stack.settings.muon_tp == program::MuonTp::Blockwise);
+  CHECK(plan.stack.settings.layer_wise_layout == false);
+  CHECK(plan.zero_stage == 1);
+}
+
 TEST_CASE("Fields that are set after the model stand above it", "[formats][bridge]") {
   const ImportedPlan imported = import_recipe(std::string(kBridgeLlama) +
                                               "    cfg.model.num_layers = 40\n"

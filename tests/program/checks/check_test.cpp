@@ -249,6 +249,9 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
     change(plan.model);
     CHECK_THAT(message_of(plan, "not-lowered"), Contains("llama-style: ") && Contains(what));
   }
+  Plan muon = make_plan(llama_style());
+  muon.workload.optimizer.kind = OptimizerKind::Muon;
+  CHECK_THAT(message_of(muon, "not-lowered"), Contains("'muon'") && Contains("use 'adamw'"));
   Plan moe = make_plan(llama_style());
   moe.model = models::load_preset("tiny-moe");
   moe.model.moe->router.score = models::RouterScore::Sigmoid;

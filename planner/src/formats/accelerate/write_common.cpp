@@ -50,6 +50,8 @@ void refuse_optimizer(Refusals& refusals, const program::Plan& plan) {
   const program::OptimizerConfig& optimizer = plan.workload.optimizer;
   refusals.add(optimizer.kind == program::OptimizerKind::Adam, "workload.optimizer.kind", "adam",
                "--optim of the Trainer has AdamW and SGD; nearest: adamw");
+  refusals.add(optimizer.kind == program::OptimizerKind::Muon, "workload.optimizer.kind", "muon",
+               "--optim of the Trainer has AdamW and SGD; nearest: adamw");
   refusals.add(optimizer.kind == program::OptimizerKind::Sgd && optimizer.momentum != 0,
                "workload.optimizer.momentum", optimizer.momentum,
                "--optim sgd of the Trainer has none; nearest: 0");

@@ -117,6 +117,8 @@ void refuse_for_deepspeed(Refusals& refusals, const program::Plan& plan) {
   refuse_own_techniques(refusals, plan);
   deepspeed::refuse_parallel(refusals, plan);
   deepspeed::refuse_memory(refusals, plan);
+  refusals.add(plan.workload.optimizer.kind == program::OptimizerKind::Muon,
+               "workload.optimizer.kind", "muon", "not written by this version; nearest: adamw");
 }
 
 std::string deepspeed_configuration(const program::Plan& plan) {

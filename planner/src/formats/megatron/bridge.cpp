@@ -9,6 +9,7 @@
 #include "formats/megatron_bridge/adapters.hpp"
 #include "formats/nodes.hpp"
 #include "formats/readme.hpp"
+#include "formats/text/refusals.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -160,6 +161,12 @@ std::vector<ExportedFile> write_megatron_bridge(const ExportRequest& request) {
     trained.model.adapters.reset();
     trained.frozen.clear();
   }
+  Refusals refusals("Megatron-Bridge");
+  refusals.add(trained.workload.optimizer.kind == program::OptimizerKind::Muon,
+               "workload.optimizer.kind", "muon",
+               "a recipe with it is not written by this version; nearest: adamw, or a script of "
+               "Megatron-LM");
+  refusals.throw_if_any();
   require_expressible_by_megatron(trained);
   return {{.name = "recipe.py", .text = recipe_text(request)},
           {.name = "run.sh", .text = bridge_run_text(request), .executable = true},

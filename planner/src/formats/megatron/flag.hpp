@@ -50,6 +50,7 @@ std::vector<Flag> pipeline_flags();
 std::vector<Flag> memory_flags();
 std::vector<Flag> precision_flags();
 std::vector<Flag> training_flags();
+std::vector<Flag> muon_flags();
 std::vector<Flag> stack_flags();
 
 /// --recompute-modules: those that a plan has, too (transformer_config.py, recompute_modules).

@@ -9,7 +9,7 @@ const std::vector<Flag>& flags() {
     std::vector<Flag> joined;
     for (const auto& part :
          {model_flags(), attention_flags(), position_flags(), expert_flags(), parallel_flags(),
-          memory_flags(), precision_flags(), training_flags(), stack_flags()})
+          memory_flags(), precision_flags(), training_flags(), muon_flags(), stack_flags()})
       joined.insert(joined.end(), part.begin(), part.end());
     return joined;
   }();

@@ -227,8 +227,12 @@ class Words {
          "workload.optimizer.kind 'adam' with weight_decay {}: --optimizer adam decouples the "
          "decay; nearest: adamw",
          optimizer.weight_decay);
-    lack(optimizer.kind == program::OptimizerKind::Sgd && plan_.offload_optimizer,
-         "offload_optimizer with sgd: is for adam only; nearest: adamw");
+    const bool is_muon = optimizer.kind == program::OptimizerKind::Muon;
+    lack((optimizer.kind == program::OptimizerKind::Sgd || is_muon) && plan_.offload_optimizer,
+         "offload_optimizer with {}: is for adam only; nearest: adamw",
+         meshplan::name_of(optimizer.kind));
+    lack(is_muon && workload.precision == DType::F16,
+         "workload.precision 'fp16' with muon: its products are in bf16; nearest: bf16");
   }
 
   const Plan& plan_;

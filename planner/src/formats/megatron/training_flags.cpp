@@ -39,25 +39,40 @@ std::vector<Flag> batch_flags() {
   };
 }
 
+void read_optimizer(Reading& reading, const Argument* given) {
+  // The last two are forks' Adam beside a part of its state on the host.
+  const std::vector<std::string> choices{"adam",      "sgd",        "muon",
+                                         "dist_muon", "hybridadam", "cpu-adam"};
+  constexpr std::size_t kSgd = 1, kMuon = 2, kDistributedMuon = 3;
+  const std::size_t choice = given != nullptr ? reading.choice(*given, choices) : 0;
+  program::Plan& plan = reading.plan;
+  plan.workload.optimizer.kind = choice == kSgd ? OptimizerKind::Sgd
+                                 : choice == kMuon || choice == kDistributedMuon
+                                     ? OptimizerKind::Muon
+                                     : OptimizerKind::AdamW;
+  if (choice == kDistributedMuon) plan.zero_stage = std::max(plan.zero_stage, 1);
+  if (choice <= kDistributedMuon) return;
+  plan.offload_optimizer = true;
+  reading.assume(fmt::format("all of the optimizer's state is on the host ({})", given->written()));
+}
+
 std::vector<Flag> rate_flags() {
   return {
       value(
           "--optimizer", Group::Training,
           [](const Plan& p) -> std::optional<std::string> {
-            return p.workload.optimizer.kind == OptimizerKind::Sgd ? "sgd" : "adam";
+            switch (p.workload.optimizer.kind) {
+              case OptimizerKind::Sgd:
+                return "sgd";
+              case OptimizerKind::Muon:
+                return "muon";
+              case OptimizerKind::AdamW:
+              case OptimizerKind::Adam:
+                return "adam";
+            }
+            return std::nullopt;
           },
-          [](Reading& reading, const Argument* given) {
-            // The last two are forks' Adam beside a part of its state on the host.
-            const std::vector<std::string> choices{"adam", "sgd", "hybridadam", "cpu-adam"};
-            const std::size_t choice = given != nullptr ? reading.choice(*given, choices) : 0;
-            reading.plan.workload.optimizer.kind =
-                choice == 1 ? OptimizerKind::Sgd : OptimizerKind::AdamW;
-            if (choice < 2) return;
-            reading.plan.offload_optimizer = true;
-            reading.assume(
-                fmt::format("all of the optimizer's state is on the host ({})", given->written()));
-          },
-          "weight decay is decoupled: AdamW"),
+          read_optimizer, "weight decay is decoupled: AdamW"),
       value(
           "--lr", Group::Training,
           [](const Plan& p) { return std::optional(shortest(p.workload.optimizer.learning_rate)); },
@@ -146,7 +161,7 @@ std::vector<Flag> length_flags() {
 }
 
 std::vector<Flag> moment_flags() {
-  const auto is_adam = [](const Plan& p) {
+  const auto is_adam = [](const Plan& p) {  // Muon has it, too: of all but matrices
     return p.workload.optimizer.kind != OptimizerKind::Sgd;
   };
   const auto of = [](std::string_view name, auto access, double high, double absent, auto when) {

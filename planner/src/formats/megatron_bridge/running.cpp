@@ -79,6 +79,10 @@ void Collector::distribution() {
         "from is not among the files)");
   }
   switch_to(on, flag, "ddp.use_distributed_optimizer = True");
+  // Owners of matrices without buffers to match (training/optim.py,
+  // layer_wise_distributed_optimizer).
+  if (!on && last_word(at("optimizer", "optimizer")).starts_with("dist_"))
+    add("--no-use-layer-wise-param-layout", {}, "ddp.use_distributed_optimizer = False");
   if (has("--use-megatron-fsdp") && at("ddp", "data_parallel_sharding_strategy").is_null())
     add("--data-parallel-sharding-strategy", {"no_shard"},
         "ddp.data_parallel_sharding_strategy (its default)");

@@ -101,6 +101,8 @@ void refuse_rest(Refusals& refusals, const Plan& plan) {
                            std::max(kMiB, plan.bucket_bytes / kMiB * kMiB)));
   refusals.add(optimizer.kind == OptimizerKind::Adam, "workload.optimizer.kind", "adam",
                "optimizer_factory has adamW and sgd; nearest: adamw");
+  refusals.add(optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind", "muon",
+               "optimizer_factory has adamW and sgd; nearest: adamw");
   refusals.add(optimizer.kind == OptimizerKind::Sgd && optimizer.momentum != 0,
                "workload.optimizer.momentum", optimizer.momentum, "its SGD has none; nearest: 0");
   refusals.add(optimizer.schedule == LearningRateSchedule::Cosine && optimizer.decay_steps > 0 &&

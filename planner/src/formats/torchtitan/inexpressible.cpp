@@ -99,6 +99,9 @@ void refuse_training(Refusals& refusals, const Plan& plan) {
                "Float8LinearConverter has scales of rows, not one of a tensor; nearest: bf16");
   refusals.add(optimizer.kind == OptimizerKind::Sgd, "workload.optimizer.kind", "sgd",
                "it has Adam and AdamW; nearest: adamw");
+  refusals.add(optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind", "muon",
+               "its DistMuon needs a layout for each weight, which is not written by this version; "
+               "nearest: adamw");
   refusals.add(optimizer.clip_norm == 0, "workload.optimizer.clip_norm", 0,
                "training.max_norm always clips; nearest: a large one, such as 1e9");
 }

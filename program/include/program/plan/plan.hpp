@@ -15,7 +15,12 @@
 
 namespace meshplan::program {
 
-enum class OptimizerKind { AdamW, Adam, Sgd };
+enum class OptimizerKind {
+  AdamW,
+  Adam,
+  Sgd,
+  Muon,  // momentum of matrices, made orthogonal (Jordan et al. 2024); the rest by AdamW
+};
 enum class LearningRateSchedule { Constant, Cosine };
 
 struct OptimizerConfig {
@@ -25,7 +30,8 @@ struct OptimizerConfig {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  // matrices only; norms and biases are never decayed
-  double momentum = 0.9;      // SGD
+  double momentum = 0.9;      // SGD, Muon
+  int orthogonal_steps = 5;   // of Newton and Schulz, Muon
   double clip_norm = 1.0;     // of the global gradient norm; 0 = no clipping
   LearningRateSchedule schedule = LearningRateSchedule::Cosine;
   int warmup_steps = 0;

@@ -16,10 +16,11 @@ struct EnumNames<program::Precision> {
 };
 template <>
 struct EnumNames<program::OptimizerKind> {
-  static constexpr std::array<std::pair<program::OptimizerKind, std::string_view>, 3> value = {
+  static constexpr std::array<std::pair<program::OptimizerKind, std::string_view>, 4> value = {
       {{program::OptimizerKind::AdamW, "adamw"},
        {program::OptimizerKind::Adam, "adam"},
-       {program::OptimizerKind::Sgd, "sgd"}}};
+       {program::OptimizerKind::Sgd, "sgd"},
+       {program::OptimizerKind::Muon, "muon"}}};
 };
 template <>
 struct EnumNames<program::LearningRateSchedule> {

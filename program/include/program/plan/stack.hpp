@@ -46,6 +46,13 @@ enum class Fp8Scaling {
   MxFp8,       // 32 elements (OCP microscaling formats)
 };
 
+/// How matrices that tp divides are made orthogonal (Megatron-LM, --muon-tp-mode).
+enum class MuonTp {
+  Duplicated,   // gathered, and each rank does the whole
+  Blockwise,    // each rank its own part, by itself
+  Distributed,  // each rank its part, with Gram matrices summed over the ranks
+};
+
 /// Of gradients and of the optimizer's moments.
 enum class StateDType { F32, BF16, F16, Fp8 };
 /// Bytes of one element.
@@ -87,6 +94,8 @@ struct StackSettings {
   std::optional<StateDType> gradient_sum_dtype;
   std::optional<StateDType> first_moment_dtype;
   std::optional<StateDType> second_moment_dtype;
+  std::optional<MuonTp> muon_tp;
+  std::optional<bool> layer_wise_layout;  // Muon's ZeRO 1: gradients of matrices are scattered
   std::optional<bool> fp8_param_gather;
   std::optional<bool> shard_frozen;
   std::optional<FrozenStorage> frozen_storage;

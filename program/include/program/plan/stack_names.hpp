@@ -59,6 +59,13 @@ struct EnumNames<program::FrozenStorage> {
        {program::FrozenStorage::Nf4, "nf4"}}};
 };
 template <>
+struct EnumNames<program::MuonTp> {
+  static constexpr std::array<std::pair<program::MuonTp, std::string_view>, 3> value = {
+      {{program::MuonTp::Duplicated, "duplicated"},
+       {program::MuonTp::Blockwise, "blockwise"},
+       {program::MuonTp::Distributed, "distributed"}}};
+};
+template <>
 struct EnumNames<program::StateDType> {
   static constexpr std::array<std::pair<program::StateDType, std::string_view>, 4> value = {
       {{program::StateDType::F32, "fp32"},

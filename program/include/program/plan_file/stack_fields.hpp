@@ -40,6 +40,12 @@ void fields(Visitor& v, StackSettings& s) {
            "that gradients travel in to their sum over replicas");
   v.stated("first_moment_dtype", s.first_moment_dtype, "of Adam");
   v.stated("second_moment_dtype", s.second_moment_dtype, "of Adam");
+  v.stated("muon_tp", s.muon_tp,
+           "how Muon makes matrices orthogonal that tp divides: whole on every rank (duplicated), "
+           "each part by itself (blockwise), or together (distributed)");
+  v.stated("layer_wise_layout", s.layer_wise_layout,
+           "with Muon and ZeRO 1 gradients of matrices are scattered to the ranks that update "
+           "them, else summed on all");
   v.stated("fp8_param_gather", s.fp8_param_gather, "sharded parameters are gathered in FP8");
   v.stated("shard_frozen", s.shard_frozen, "parameters that are not trained are sharded, too");
   v.stated("frozen_storage", s.frozen_storage,

@@ -59,6 +59,7 @@ struct SoftwareFeatures {
   bool recomputes_some_layers = false;            // full recompute of as many as it takes
   bool recomputes_nth_layers = false;             // full recompute of every nth layer
   bool chunks_loss = false;  // of a long micro-batch's tokens, where the run leaves it open
+  bool muon = false;         // has this optimizer
   bool overlaps = true;      // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
@@ -147,6 +148,7 @@ struct ExecutionProfile {
   double reserved_fraction = 0.06;     // of allocated: what the caching allocator holds beyond it
   double optimizer_bucket = 0;         // elements of each of a sharded optimizer's two buffers
   double optimizer_bytes = 12;         // kept per parameter: fp32 copy and two moments
+  double second_moment_bytes = 4;      // of these; see profile_of
   double sharded_gradient_bytes = 0;   // more per parameter where the optimizer is sharded
   double sharded_parameter_bytes = 0;  // more per parameter of a shard, where layers are sharded
   double live_parameters = 0;      // gathered ones stay while they are fewer; 0: one layer ahead

@@ -62,6 +62,7 @@ struct TrainingRun {
   bool recompute_stated = true;         // false: what it must, see open_choices.hpp
   std::optional<int> recompute_layers;  // absent: all layers of a stage
   int zero_stage = 0;  // 0 DDP, 1 optimizer, 2 and gradients, 3 and parameters; -1: the profile's
+  int orthogonal_steps = 0;               // of Muon; 0: Adam
   std::optional<double> bucket_elements;  // of gradients; absent: as the profile has them
   bool shard_in_node = false;             // stage 3 in a node, replicated across nodes
   bool keeps_gathered = false;    // stage 3: gathered once a step, summed once; set by the profile

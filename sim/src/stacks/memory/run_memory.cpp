@@ -10,6 +10,7 @@
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
 #include "stacks/memory/sharded_memory.hpp"
+#include "stacks/muon.hpp"
 #include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {
@@ -55,7 +56,12 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
           frozen_bytes(run, profile);
   memory.gradients = sharded(trained, run.zero_stage >= 2) * profile.gradient_bytes;
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
-  memory.optimizer = sharded(trained, run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
+  const bool shards = run.zero_stage >= 1;
+  const UpdatedElements updated = updated_elements(
+      run, work, stage, shards ? UpdateShards{.dense = dp, .expert = edp} : UpdateShards{});
+  memory.optimizer =
+      updated.others * (profile.optimizer_bytes + copy) +
+      updated.matrices * (profile.optimizer_bytes - profile.second_moment_bytes + copy);
 
   double largest = 0;
   std::vector<double> of_chunk;  // bytes that one micro-batch keeps
