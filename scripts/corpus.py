@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts how many configurations of other people's repositories `meshplan import` reads, and why it refuses the others.
 
-  scripts/corpus.py [--meshplan PATH] [--json] [--list] [--jobs 2] CHECKOUT...
+  scripts/corpus.py [--meshplan PATH] [--json] [--list] [--starts] [--jobs 2] CHECKOUT...
 
 Every file of a checkout that looks like a training configuration of a format that meshplan reads is given to
 `meshplan import`, with what any user knows and nothing that is made for one file: a number of GPUs (GPUS, in this
@@ -12,6 +12,9 @@ Whether a file is counted is told by what it starts, never by the result of the 
 convert or prepare data, that train models of images or that only define arguments for others are left out, each kind
 with its reason and number. A file whose program says nothing about itself is counted. A crash (signal, sanitizer,
 "internal") and a hang are failures of their own. Exit code 1 if there was one.
+
+--starts asks `meshplan check`, too, whether what was read would start: what people publish does, so that a rule which
+it breaks is a rule, or a reading, to look at.
 """
 
 import argparse
@@ -290,6 +293,20 @@ def judge(meshplan, candidate):
     return "refused", first, ""
 
 
+def broken_rules(meshplan, candidate, how):
+    """What `meshplan check` says that the stack refuses, of a file that `import` read with the words in `how`."""
+    words = how.split("import ", maxsplit=1)
+    line = shlex.split(words[1]) if len(words) == 2 else [candidate.name, *(how.split() if how.startswith("--") else [])]
+    done = subprocess.run([meshplan, "check", *line, "--json"], capture_output=True, text=True, errors="replace",
+                          timeout=TIME_LIMIT_S, check=False)
+    try:
+        rules = json.loads(done.stdout)["rules"]
+    except (ValueError, KeyError):
+        return ["not judged: " + done.stderr.strip().splitlines()[-1][:150]] if done.stderr.strip() else []
+    return [f"{rule['rule']} {rule['message']}" for rule in rules
+            if rule["verdict"] == "failed" and rule["effect"] == "refused"]
+
+
 CAUSE_RULES = (
     (re.compile(r"^meshplan: "), ""),
     (re.compile(r"\n.*", re.DOTALL), ""),
@@ -348,6 +365,12 @@ def report(results, listing):
         for reason, number in reasons.most_common():
             read = sum(m["outcome"] == "read" for m in members if m["excluded"] == reason)
             print(f"  {number:4} not counted: {reason}" + (f" ({read} give a plan)" if read else ""))
+    broken = [(rule, result["file"]) for result in results for rule in result["broken"] if not result["excluded"]]
+    if broken:
+        print(f"\n{len({file for _, file in broken})} that were read would not start:")
+        first = {rule.split()[0]: (rule, file) for rule, file in reversed(broken)}
+        for name, number in collections.Counter(rule.split()[0] for rule, _ in broken).most_common():
+            print(f"  {number:4} {first[name][0][:200]}, as {first[name][1]}")
     for result in results:
         if result["outcome"] in ("crash", "hang"):
             print(f"\n{result['outcome']}: {result['file']}: {result['said'][:300]}")
@@ -363,6 +386,7 @@ def main():
     parser.add_argument("--meshplan", default="build/release/cli/meshplan")
     parser.add_argument("--json", action="store_true", help="every file with its outcome, for programs")
     parser.add_argument("--list", action="store_true", help="every file below the tables")
+    parser.add_argument("--starts", action="store_true", help="also whether what is read would start")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="formats whose name contains this")
     parser.add_argument("checkout", nargs="+")
@@ -374,9 +398,11 @@ def main():
         repository, candidate = item
         outcome, said, how = judge(options.meshplan, candidate)
         refused = outcome == "refused"
+        asks = options.starts and outcome in ("read", "by example")
         return {"repository": repository, "format": candidate.kind, "file": candidate.name,
                 "excluded": candidate.excluded, "outcome": outcome, "how": how, "said": said,
-                "cause": cause_of(said, candidate) if refused else "", "asked": asked_of(said) if refused else []}
+                "cause": cause_of(said, candidate) if refused else "", "asked": asked_of(said) if refused else [],
+                "broken": broken_rules(options.meshplan, candidate, how) if asks else []}
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(one, work))

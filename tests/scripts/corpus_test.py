@@ -10,7 +10,12 @@ from pathlib import Path
 CORPUS = Path(__file__).resolve().parents[2] / "scripts/corpus.py"
 
 FAKE = """#!/usr/bin/env python3
-import os, signal, sys
+import json, os, signal, sys
+if sys.argv[1] == "check":
+    bad = {"rule": "M4", "message": "heads(3) % tp(2) == 0", "verdict": "failed", "effect": "refused"}
+    cost = {"rule": "M5", "message": "slow", "verdict": "failed", "effect": "costs"}
+    print(json.dumps({"rules": [cost, bad] if "many" in sys.argv[2] else [cost]}))
+    sys.exit(1)
 name = sys.argv[2]
 gpus = int(sys.argv[sys.argv.index("--gpus") + 1]) if "--gpus" in sys.argv else 8
 if "crash" in name: os.kill(os.getpid(), signal.SIGSEGV)
@@ -71,6 +76,10 @@ def main():
         table = subprocess.run([*command, checkout], capture_output=True, text=True, check=False).stdout
         assert "2 refused: --tp N: is not read here" in table, table
         assert "1 not counted: generates text or serves (1 give a plan)" in table, table
+        assert "would not start" not in table, table
+        judged = subprocess.run([*command, "--starts", checkout], capture_output=True, text=True, check=False).stdout
+        assert "1 that were read would not start:" in judged, judged
+        assert "1 M4 heads(3) % tp(2) == 0, as " in judged and "slow" not in judged, judged
     print("corpus_test: ok")
 
 

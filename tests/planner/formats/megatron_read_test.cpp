@@ -394,6 +394,18 @@ TEST_CASE("Megatron-LM's rules find what a script does wrong", "[planner][format
   CHECK(refused(with(kScript, "--bf16",
                      "--bf16 --recompute-granularity selective "
                      "--recompute-modules core_attn moe_act")) == Ids{"M17b"});
+  // Megatron-LM's test case gpt3_mcore_te_tp2_pp2_cp2_etp4_dp_last: a dense model's etp counts in
+  // how its ranks are laid out (kScript's are 64: tp 4, pp 2).
+  const std::string last = "--use-tp-pp-dp-mapping --expert-tensor-parallel-size ";
+  CHECK(refused(with(kScript, "--bf16", "--bf16 " + last + "4")).empty());
+  CHECK(refused(with(kScript, "--bf16", "--bf16 " + last + "2")) == Ids{"M3"});
+  // Prediction modules are left out of the plan, and not out of the layout that has them.
+  const std::string experts = "--num-layers-per-virtual-pipeline-stage 3";
+  CHECK(refused(with(kScript, experts,
+                     "--mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*12|t*12mL'"))
+            .empty());
+  CHECK(refused(with(kScript, experts, "--pipeline-model-parallel-layout 'Et*12|t*12mL'")) ==
+        Ids{"M12c"});
 }
 
 TEST_CASE("modules that a script recomputes are kept, but for those that the model has not",

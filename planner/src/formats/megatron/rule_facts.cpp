@@ -92,16 +92,15 @@ Facts rule_facts(const std::vector<Argument>& arguments, const program::Parallel
   for (const char* name : kOffUnlessGiven) facts[name] = 0;
   facts["num_distributed_optimizer_instances"] = 1;
   // Of a dense model, too: its ranks are laid out as if it had experts.
-  const bool says_etp = std::ranges::any_of(arguments, [](const Argument& argument) {
-    return argument.flag == "--expert-tensor-parallel-size";
-  });
-  if (!says_etp) facts["etp"] = parallel.tp;
+  facts["etp"] = parallel.tp;
   bool has_fp8 = false;
   std::string recipe = "delayed";
   for (const Argument& argument : arguments) {
     std::string name = argument.flag.substr(2);
     std::ranges::replace(name, '-', '_');
     if (known.contains(name)) add_setting(facts, name, argument);
+    if (name == "expert_tensor_parallel_size") add_setting(facts, "etp", argument);
+    if (name == "mtp_num_layers") add_setting(facts, "mtp", argument);  // that the plan leaves out
     add_lists(facts, argument, parallel.pp);
     has_fp8 = has_fp8 || name == "fp8_format";
     if (name == "fp8_recipe" && !argument.values.empty()) recipe = argument.values.front().text;

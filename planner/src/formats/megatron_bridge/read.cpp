@@ -52,6 +52,8 @@ ImportedPlan read_megatron_bridge(const ImportRequest& request) {
       imported.plan.model.name = base;
   }
   bridge::apply_adapters(recipe, imported);
+  imported.facts["launch_script"] = 0;
+  if (flags.model) imported.facts.erase("disable_bias_linear");  // the model itself says it
   // In the recipe's words.
   for (std::string& line : imported.ignored) {
     const auto field = flags.fields.find(line.substr(0, line.find(' ')));
