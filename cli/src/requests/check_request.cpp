@@ -65,14 +65,12 @@ Subject subject_of(const CheckRequest& asked) {
   return subject;
 }
 
-/// @throws ConfigError if nobody wrote down the rules of the stack whose file it is
 std::string target_for(const Subject& subject, const CheckRequest& asked) {
   if (asked.target) return planner::rules_for(*asked.target).target;
   // Of DeepSpeed's files some are priced as another stack's runs; the rules are its own.
   if (std::ranges::count(planner::rule_targets(), subject.format) > 0) return subject.format;
-  if (auto target = planner::target_of(subject.plan.stack.software)) return *std::move(target);
-  throw ConfigError(fmt::format("{}: there are no rules of '{}'; name a target with --for",
-                                input_name(*asked.file, "plan"), subject.plan.stack.software));
+  const std::string software = sim::parse_software(subject.plan.stack.software).name;
+  return planner::target_of(software).value_or(software);
 }
 
 /// A target that is named prices the plan, too, unless --software does.

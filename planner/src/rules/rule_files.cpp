@@ -7,6 +7,7 @@
 #include "core/json_fields.hpp"
 #include "planner/rules/rules.hpp"
 #include "rules/vocabulary.hpp"
+#include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/release.hpp"
 
 namespace meshplan {
@@ -165,6 +166,19 @@ const std::map<std::string, RuleSet, std::less<>>& all_rule_sets() {
   return kSets;
 }
 
+/// Software whose runs are priced, and whose rules nobody wrote down.
+const std::map<std::string, RuleSet, std::less<>>& sets_without_rules() {
+  static const auto kSets = [] {
+    std::map<std::string, RuleSet, std::less<>> none;
+    for (const std::string& software : sim::execution_profile_names())
+      if (!target_of(software))
+        none.emplace(software,
+                     RuleSet{.target = software, .stack = software, .software = software});
+    return none;
+  }();
+  return kSets;
+}
+
 }  // namespace
 
 RuleSet parse_rules(std::string_view text, const std::string& file) {
@@ -193,9 +207,10 @@ const RuleSet& rules_for(std::string_view target) {
   if (found == all_rule_sets().end())
     found = std::ranges::find(all_rule_sets(), sim::with_stack_name(target),
                               [](const auto& rules) { return rules.second.software; });
-  if (found == all_rule_sets().end())
-    throw ConfigError(unknown_name_message("target", target, rule_targets()));
-  return found->second;
+  if (found != all_rule_sets().end()) return found->second;
+  if (const auto none = sets_without_rules().find(target); none != sets_without_rules().end())
+    return none->second;
+  throw ConfigError(unknown_name_message("target", target, rule_targets()));
 }
 
 }  // namespace meshplan::planner

@@ -26,6 +26,7 @@ using planner::Verdict;
 constexpr std::size_t kMostChanges = 8;
 
 std::string stack_line(const planner::RuleSet& rules) {
+  if (rules.rules.empty()) return rules.stack + " (its rules are not written down)";
   return rules.commit.empty() ? rules.stack
                               : fmt::format("{} (rules of {})", rules.stack, rules.commit);
 }
@@ -82,6 +83,7 @@ std::string judgements_text(const std::vector<Judgement>& judgements, bool all) 
                       those(judgements, [](const Judgement& judgement) {
                         return judgement.verdict == Verdict::Undecidable;
                       }));
+  if (judgements.empty()) return text;
   if (all) return text + judgement_lines("passed", passed);
   return text + fmt::format("\n{} of {} rules passed (--all lists them)\n", passed.size(),
                             judgements.size());
@@ -141,15 +143,23 @@ std::string advice_text(const CheckResult& result) {
 }
 
 std::string verdict_text(const CheckReport& report) {
-  const std::string& stack = planner::rules_for(report.request.target).stack;
+  const planner::RuleSet& rules = planner::rules_for(report.request.target);
+  const std::string& stack = rules.stack;
+  const std::string fit = report.result.fits() ? "fits" : "does not fit";
+  if (rules.rules.empty())
+    return report.result.stages.empty()
+               ? fmt::format(
+                     "\nverdict  none: no rules of {} are written down, and memory is not "
+                     "predicted\n",
+                     stack)
+               : fmt::format("\nverdict  the plan {}\n", fit);
   const auto refusing = std::ranges::count_if(report.result.judgements, &Judgement::refuses);
   if (refusing > 0)
     return fmt::format("\nverdict  {} does not start this plan: {} rule{} broken\n", stack,
                        refusing, refusing == 1 ? "" : "s");
   if (report.result.stages.empty())
     return fmt::format("\nverdict  no rule of {} is broken\n", stack);
-  return fmt::format("\nverdict  no rule of {} is broken, and the plan {}\n", stack,
-                     report.result.fits() ? "fits" : "does not fit");
+  return fmt::format("\nverdict  no rule of {} is broken, and the plan {}\n", stack, fit);
 }
 
 std::string_view word_of(Verdict verdict) {

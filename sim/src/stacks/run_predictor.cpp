@@ -9,7 +9,7 @@
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
 #include "schedules/pipeline_time.hpp"
-#include "stacks/muon.hpp"
+#include "stacks/optimizer/muon.hpp"
 #include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {

@@ -400,6 +400,15 @@ TEST_CASE("Facts beside a plan replace the plan's", "[planner][rules]") {
         Verdict::Failed);
 }
 
+TEST_CASE("A stack whose rules nobody wrote down has none", "[planner][rules]") {
+  CHECK_FALSE(target_of("torchtitan-eager"));
+  const RuleSet& none = rules_for("torchtitan-eager");
+  CHECK(none.software == "torchtitan-eager");
+  CHECK(judge(none, plan_of("llama3-8b", {.tp = 3})).empty());
+  CHECK(std::ranges::count(rule_targets(), "torchtitan-eager") == 0);  // not offered
+  CHECK_THROWS_WITH(rules_for("torchtitan-eage"), Catch::Contains("torchtitan"));
+}
+
 TEST_CASE("Our own rules come through the same door", "[planner][rules]") {
   program::Plan plan = plan_of("llama3-8b", {.tp = 3, .dp = 2});
   const auto judgements = judge(rules_for(kOwnTarget), plan);

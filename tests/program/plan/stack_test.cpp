@@ -51,7 +51,8 @@ TEST_CASE("Every setting is set by its name, by --stack and by --set", "[program
     INFO(name);
     Stack stack = megatron();
     bool is_set = false;
-    for (const char* value : {"true", "2", "0.5", "none", "unfused", "deepep", "bf16", "mxfp8"}) {
+    for (const char* value :
+         {"true", "2", "0.5", "none", "unfused", "deepep", "bf16", "mxfp8", "blockwise"}) {
       try {
         set_stack(stack, name + "=" + value, "--stack");
       } catch (const ConfigError&) {

@@ -1,5 +1,5 @@
 // Muon's memory and time, beside sums by hand.
-#include "stacks/muon.hpp"
+#include "stacks/optimizer/muon.hpp"
 
 #include <catch2/catch.hpp>
 

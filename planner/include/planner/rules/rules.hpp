@@ -79,6 +79,7 @@ inline constexpr std::string_view kOwnTarget = "meshplan";
 std::vector<std::string> rule_targets();
 /// The first whose runs this profile of sim prices.
 std::optional<std::string> target_of(std::string_view software);
+/// Of a target; or of a profile of sim whose rules nobody wrote down: none.
 /// @throws ConfigError for an unknown target, with the nearest known one
 const RuleSet& rules_for(std::string_view target);
 /// @throws ConfigError naming file, rule, column and what was expected

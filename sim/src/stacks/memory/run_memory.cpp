@@ -10,7 +10,7 @@
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
 #include "stacks/memory/sharded_memory.hpp"
-#include "stacks/muon.hpp"
+#include "stacks/optimizer/muon.hpp"
 #include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {

@@ -1,4 +1,4 @@
-#include "stacks/muon.hpp"
+#include "stacks/optimizer/muon.hpp"
 
 #include "prices/element_bytes.hpp"
 
