@@ -20,12 +20,12 @@ enum class ReadBy { All, Adam, Momentum, Cosine };
 
 template <class T>
 struct Setting {
-  const char* flags;
-  const char* key;  // in the plan, below workload.optimizer
-  T OptimizerConfig::*member;
-  const char* help;
-  double least;
-  double most;
+  const char* flags = "";
+  const char* key = "";  // in the plan, below workload.optimizer
+  T OptimizerConfig::*member = nullptr;
+  const char* help = "";
+  double least = 0;
+  double most = 0;
   ReadBy read_by = ReadBy::All;
 };
 

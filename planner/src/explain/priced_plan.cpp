@@ -123,7 +123,8 @@ std::vector<program::Violation> refusals_of_stack(const program::Plan& plan, con
 TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster,
                 const sim::Adjustment* adjustment) {
   if (ranked.simulated) return {ranked.plan, ranked.simulated->step, ranked.simulated->terms};
-  return price(ranked.plan, cluster, adjustment);
+  PricedPlan priced = price(ranked.plan, cluster, adjustment);
+  return static_cast<TimedPlan&&>(priced);
 }
 
 double told_apart_s(const TimedPlan& a, const TimedPlan& b) {

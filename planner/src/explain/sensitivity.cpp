@@ -44,13 +44,17 @@ double bisect(double low, double high, const auto& difference) {
 std::optional<double> turn(const auto& difference) {
   const double step = std::sqrt(2.0);
   const bool negative = difference(1) < 0;
-  for (double outer = step; outer <= kMostTurn * 1.0001; outer *= step)
+  const int steps = static_cast<int>(std::log(kMostTurn * 1.0001) / std::log(step));
+  double outer = 1;
+  for (int i = 0; i < steps; ++i) {
+    outer *= step;
     for (const bool more : {true, false}) {
       const double factor = more ? outer : 1 / outer;
       if ((difference(factor) < 0) == negative) continue;
       const double inner = more ? outer / step : step / outer;
       return bisect(std::min(inner, factor), std::max(inner, factor), difference);
     }
+  }
   return std::nullopt;
 }
 

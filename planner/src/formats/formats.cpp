@@ -26,7 +26,7 @@ constexpr const char* kReadme = "README.md";
 }  // namespace
 
 const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {
+  static const std::vector<Format> kAll = {
       {.name = "megatron",
        .software = "megatron-core",
        .what = "Megatron-LM: launch script, model and parallel flags",
@@ -98,7 +98,7 @@ const std::vector<Format>& formats() {
        .what = "Kubernetes: an indexed Job around another target's launch script",
        .write = write_kubernetes},
   };
-  return all;
+  return kAll;
 }
 
 const Format& format_of(std::string_view name) {

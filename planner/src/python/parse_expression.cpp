@@ -82,7 +82,7 @@ NodePtr Expressions::finished(NodePtr node, std::size_t begin) {
 }
 
 /// @throws NotUnderstood where it nests too deep, as a long sum of sums does
-NodePtr Expressions::made(NodeKind kind, std::string text, std::vector<NodePtr> items) {
+NodePtr Expressions::made(NodeKind kind, std::string text, std::vector<NodePtr> items) const {
   auto node = std::make_unique<Node>();
   node->kind = kind;
   node->text = std::move(text);

@@ -62,7 +62,7 @@ class Expressions {
   NodePtr dict();
   NodePtr comprehension(std::vector<NodePtr> elements);
   std::string comparison_word();
-  NodePtr made(NodeKind kind, std::string text, std::vector<NodePtr> items);
+  NodePtr made(NodeKind kind, std::string text, std::vector<NodePtr> items) const;
   NodePtr finished(NodePtr node, std::size_t begin);
   bool ends_here() const;
   void skip_rest();

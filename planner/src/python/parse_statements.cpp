@@ -78,7 +78,7 @@ class BlockParser {
     while (open->kind == StatementKind::If && open->otherwise.size() == 1 &&
            open->otherwise[0].kind == StatementKind::If && open->otherwise[0].text == "elif" &&
            ++depth < kDeepestNode)
-      open = &open->otherwise[0];
+      open = open->otherwise.data();
     if (open->kind == StatementKind::Unknown) {
       std::ranges::move(branch.body, std::back_inserter(open->body));
     } else if (branch.kind == StatementKind::If) {

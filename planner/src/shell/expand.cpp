@@ -188,9 +188,7 @@ void Expander::expand(std::string_view word, Sink& sink, bool in_quotes) {
       if (!was_there && !sink.has_current && sink.fields.size() == fields_before &&
           inner.find("[@]") == std::string_view::npos && inner != "$@")
         sink.add("");
-    } else if (c == '`') {
-      substitution(part, sink, in_quotes);
-    } else if (part.starts_with("$(")) {
+    } else if (c == '`' || part.starts_with("$(")) {
       substitution(part, sink, in_quotes);
     } else if (part.starts_with("${")) {
       braces(part.substr(2, part.size() - 3), sink, in_quotes);
@@ -221,7 +219,7 @@ void Expander::unset(const std::string& name, const std::string& written, Sink& 
   sink.add(unknown_parameter(name, written));
 }
 
-Value Expander::unknown_parameter(std::string_view name, std::string_view written) {
+Value Expander::unknown_parameter(std::string_view name, std::string_view written) const {
   std::string needed(name);
   if (const auto number = is_number(name) ? parse_integer(name, 0, 1 << 20) : std::nullopt) {
     needed = std::to_string(static_cast<std::size_t>(*number) + arguments.shifted);

@@ -89,7 +89,7 @@ class Expander {
   bool special(std::string_view name, std::string_view written, Sink& sink, bool quoted);
   void ask_for_argument(std::string_view name);
   void all_arguments(bool joined, Sink& sink, bool quoted);
-  Value unknown_parameter(std::string_view name, std::string_view written);
+  Value unknown_parameter(std::string_view name, std::string_view written) const;
 
   Variables& variables_;
   Budget& budget_;

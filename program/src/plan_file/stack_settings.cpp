@@ -76,9 +76,10 @@ StackSettings merged(const StackSettings& first, const StackSettings& second) {
 
 bool contradict(const StackSettings& a, const StackSettings& b) {
   const Json of_a = write_json(a), of_b = write_json(b);
-  for (const auto& [name, value] : of_a.items())
-    if (of_b.contains(name) && of_b.at(name) != value) return true;
-  return false;
+  const auto settings = of_a.items();
+  return std::any_of(settings.begin(), settings.end(), [&](const auto& setting) {
+    return of_b.contains(setting.key()) && of_b.at(setting.key()) != setting.value();
+  });
 }
 
 }  // namespace meshplan::program

@@ -10,7 +10,6 @@ namespace meshplan::reports {
 namespace {
 
 using sim::Category;
-using sim::CommunicationSplit;
 using sim::DelayCause;
 using sim::DelayKind;
 

@@ -1,12 +1,12 @@
 #include "runtime/launch/proxy_exit_code.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "launch/launcher_watch.hpp"

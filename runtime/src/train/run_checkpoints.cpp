@@ -163,7 +163,7 @@ void RunCheckpoints::load_start() {
   }
 }
 
-void RunCheckpoints::before_first_step() {
+void RunCheckpoints::before_first_step() const {
   if (options_.stop_signal) options_.stop_signal();
 }
 

@@ -41,7 +41,7 @@ class RunCheckpoints {
   const std::vector<double>& losses() const { return run_.losses; }
 
   /// From here on signals are looked for.
-  void before_first_step();
+  void before_first_step() const;
   /// Saves where it is due. Collective if checkpoints are saved or signals are looked for.
   /// @param steps_done  of the whole run; @param loss_scale  where it stands now, if there is one
   /// @param is_last  the run ends here anyway

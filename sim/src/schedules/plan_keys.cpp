@@ -5,11 +5,11 @@ namespace {
 
 /// Fields that say nothing of what a step computes.
 template <class... Fields>
-void is_label(const Fields&...) {}
+void is_label(const Fields&... /*fields*/) {}
 
 /// Fields of the task: a plan of another one finds nothing here.
 template <class... Fields>
-void is_of_task(const Fields&...) {}
+void is_of_task(const Fields&... /*fields*/) {}
 
 }  // namespace
 

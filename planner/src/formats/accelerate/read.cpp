@@ -237,7 +237,7 @@ class AccelerateReader {
 
 bool has_type(std::string_view name, std::string_view text, std::string_view type) {
   return has_ending(name, {".yaml", ".yml"}) &&
-         text.find(fmt::format("distributed_type: {}", type)) != text.npos;
+         text.find(fmt::format("distributed_type: {}", type)) != std::string_view::npos;
 }
 
 }  // namespace

@@ -15,13 +15,13 @@ namespace {
 struct Spelling {
   std::string_view object;
   std::string_view name;
-  std::string_view literal = "";
+  std::string_view literal = {};
 };
 
 // megatron/core/transformer/transformer_config.py, and what training/argument_utils.py makes of
 // flags; src/megatron/bridge/models/gpt_provider.py and training/config.py of Megatron-Bridge.
 const std::map<std::string_view, Spelling>& spellings() {
-  static const std::map<std::string_view, Spelling> all = {
+  static const std::map<std::string_view, Spelling> kAll = {
       {"--norm-epsilon", {"model", "layernorm_epsilon"}},
       {"--swiglu", {"model", "activation_func", "F.silu"}},
       {"--squared-relu", {"model", "activation_func", "squared_relu"}},
@@ -71,7 +71,7 @@ const std::map<std::string_view, Spelling>& spellings() {
       {"--overlap-param-gather", {"ddp", "overlap_param_gather"}},
       {"--tp-comm-overlap", {"", ""}},  // an object of its own
   };
-  return all;
+  return kAll;
 }
 
 /// Yarn without latent attention has fields with a prefix of their own.
@@ -129,7 +129,7 @@ void add_defaults(const program::Plan& plan, std::vector<BridgeField>& fields) {
 
 /// Fields that are written by others than the table, and that alone are read.
 const std::map<std::pair<std::string_view, std::string_view>, std::string>& other_spellings() {
-  static const std::map<std::pair<std::string_view, std::string_view>, std::string> all = {
+  static const std::map<std::pair<std::string_view, std::string_view>, std::string> kAll = {
       {{"model", "virtual_pipeline_model_parallel_size"}, "--num-virtual-stages-per-pipeline-rank"},
       {{"model", "yarn_rotary_scaling_factor"}, "--rotary-scaling-factor"},
       {{"model", "yarn_mscale"}, "--mscale"},
@@ -140,7 +140,7 @@ const std::map<std::pair<std::string_view, std::string_view>, std::string>& othe
       {{"model", "fp4"}, "--fp4-format"},
       {{"train", "rampup_batch_size"}, "--rampup-batch-size"},
   };
-  return all;
+  return kAll;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace meshplan::planner::megatron {
 
 const std::vector<Flag>& flags() {
-  static const std::vector<Flag> all = [] {
+  static const std::vector<Flag> kAll = [] {
     std::vector<Flag> joined;
     for (const auto& part :
          {model_flags(), attention_flags(), position_flags(), expert_flags(), parallel_flags(),
@@ -13,17 +13,17 @@ const std::vector<Flag>& flags() {
       joined.insert(joined.end(), part.begin(), part.end());
     return joined;
   }();
-  return all;
+  return kAll;
 }
 
 bool describes_model(std::string_view flag) {
-  static const std::set<std::string_view> names = [] {
+  static const std::set<std::string_view> kNames = [] {
     std::set<std::string_view> all;
     for (const auto& part : {model_flags(), attention_flags(), position_flags(), expert_flags()})
       for (const Flag& each : part) all.insert(each.name);
     return all;
   }();
-  return names.contains(flag);
+  return kNames.contains(flag);
 }
 
 }  // namespace meshplan::planner::megatron

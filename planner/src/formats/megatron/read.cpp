@@ -72,7 +72,7 @@ void read_flags(Reading& reading, const std::optional<models::ModelSpec>& model,
   if (first && !file_needs.empty() && !reading.has("--num-layers"))
     missing.take(shell::Unknown{{}, {}, file_needs, {}}, {"--num-layers"});
   // It may follow from what is missing.
-  if (first && missing.empty()) throw *first;
+  if (first && missing.empty()) throw ConfigError(*first);
 }
 
 /// What depends on the number of ranks.

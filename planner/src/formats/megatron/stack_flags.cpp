@@ -10,7 +10,6 @@ namespace {
 using program::AttentionBackend;
 using program::CudaGraphs;
 using program::ExpertDispatch;
-using program::Fp8Scaling;
 using program::LossKernel;
 using program::Plan;
 using program::StackSettings;

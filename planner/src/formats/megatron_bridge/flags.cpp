@@ -93,11 +93,11 @@ void Collector::assume(std::string line) {
 }
 
 const Json& Collector::at(std::string_view object, const std::string& field) const {
-  static const Json none;
+  static const Json kNone;
   const std::string name(object);
-  if (!recipe_.tree.contains(name)) return none;
+  if (!recipe_.tree.contains(name)) return kNone;
   const Json& section = recipe_.tree.at(name);
-  return section.is_object() && section.contains(field) ? section.at(field) : none;
+  return section.is_object() && section.contains(field) ? section.at(field) : kNone;
 }
 
 bool Collector::is_true(std::string_view object, const std::string& field) const {
@@ -194,8 +194,8 @@ void Collector::take(const char* object) {
 }
 
 const Json& Collector::at_root(const char* name) const {
-  static const Json none;
-  return recipe_.tree.contains(name) ? recipe_.tree.at(name) : none;
+  static const Json kNone;
+  return recipe_.tree.contains(name) ? recipe_.tree.at(name) : kNone;
 }
 
 void Collector::take_field(const char* object, const std::string& field, const Json& value,

@@ -120,13 +120,13 @@ std::string Missing::example(const shell::Script& script, const ImportRequest& r
 }
 
 void Missing::refuse(const shell::Script& script, const ImportRequest& request) const {
-  if (flags_of_.empty()) throw *first_;
+  if (flags_of_.empty()) throw UnknownSetting(*first_);
   MissingArguments error(
       printable_line(fmt::format("{}: settings depend on what is not given: {}; for example: {}",
                                  request.main, listed(script), example(script, request))));
   for (const auto& [need, flags] : flags_of_)
     error.last_needed = std::max(error.last_needed, argument_number(need).value_or(0));
-  throw error;
+  throw MissingArguments(error);
 }
 
 }  // namespace meshplan::planner::megatron

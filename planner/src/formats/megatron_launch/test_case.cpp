@@ -64,8 +64,10 @@ std::string without_repeated_flags(const std::string& text, std::vector<std::str
     const std::string& line = lines.back();
     if (!line.empty() && line.front() != ' ' && line.front() != '#') map = line;
     const std::string flag = flag_of(line);
-    keys.push_back(flag.empty() ? std::string() : map + "\n" + flag);
-    if (!flag.empty()) last[keys.back()] = keys.size() - 1;
+    keys.emplace_back();
+    if (flag.empty()) continue;
+    keys.back().append(map).append("\n").append(flag);
+    last[keys.back()] = keys.size() - 1;
   }
   std::string kept;
   for (std::size_t i = 0; i < lines.size(); ++i) {

@@ -49,7 +49,7 @@ std::vector<Tokenizer> tokenizers_of(const nlohmann::json& list) {
 }
 
 const Tokenizers& tokenizers() {
-  static const Tokenizers all = [] {
+  static const Tokenizers kAll = [] {
     for (const EmbeddedFile& file : data_presets()) {
       if (file.name != "tokenizers") continue;
       const nlohmann::json json = nlohmann::json::parse(file.text);
@@ -57,7 +57,7 @@ const Tokenizers& tokenizers() {
     }
     throw InvariantError("no tokenizers are embedded");
   }();
-  return all;
+  return kAll;
 }
 
 struct Vocabulary {

@@ -30,13 +30,13 @@ constexpr std::array<std::string_view, 6> kAttentions = {
 
 /// nanotron's classes have the keys of a Hugging Face config, with their own defaults.
 const Json& model_defaults() {
-  static const Json defaults = {
+  static const Json kDefaults = {
       {"model_type", "llama"},     {"hidden_act", "silu"},       {"hidden_size", 4096},
       {"initializer_range", 0.02}, {"intermediate_size", 11008}, {"max_position_embeddings", 2048},
       {"num_attention_heads", 32}, {"num_hidden_layers", 32},    {"num_key_value_heads", nullptr},
       {"rms_norm_eps", 1e-6},      {"rope_theta", 10000.0},      {"tie_word_embeddings", false},
       {"vocab_size", 32000}};
-  return defaults;
+  return kDefaults;
 }
 
 class NanotronReader {
@@ -219,8 +219,9 @@ ImportedPlan read_nanotron(const ImportRequest& request) {
 }
 
 bool recognizes_nanotron(std::string_view name, std::string_view text) {
-  return has_ending(name, {".yaml", ".yml"}) && text.find("\nparallelism:") != text.npos &&
-         text.find("model_config:") != text.npos;
+  return has_ending(name, {".yaml", ".yml"}) &&
+         text.find("\nparallelism:") != std::string_view::npos &&
+         text.find("model_config:") != std::string_view::npos;
 }
 
 }  // namespace meshplan::planner

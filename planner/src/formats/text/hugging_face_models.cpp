@@ -27,7 +27,7 @@ struct Checkpoints {
 };
 
 const Checkpoints& known_checkpoints() {
-  static const Checkpoints all = [] {
+  static const Checkpoints kAll = [] {
     for (const EmbeddedFile& file : data_presets()) {
       if (file.name != "hugging_face_models") continue;
       const nlohmann::json json = nlohmann::json::parse(file.text);
@@ -38,7 +38,7 @@ const Checkpoints& known_checkpoints() {
     }
     throw InvariantError("no names of checkpoints are embedded");
   }();
-  return all;
+  return kAll;
 }
 
 std::string in_lower_case(std::string_view text) {

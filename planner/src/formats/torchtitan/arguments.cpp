@@ -15,12 +15,12 @@ namespace {
 std::vector<std::string> words_of(std::string_view arguments) {
   std::vector<std::string> words;
   bool open = false;
-  char quote = 0;
+  char quote = '\0';
   for (const char c : arguments) {
     if (quote == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r')) {
       open = false;
     } else if (c == quote || (quote == 0 && (c == '"' || c == '\''))) {
-      quote = quote == 0 ? c : 0;
+      quote = quote == 0 ? c : '\0';
       if (!open) words.emplace_back();
       open = true;
     } else {

@@ -37,7 +37,7 @@ void refuse_tensor_parallel(Refusals& refusals, const Plan& plan) {
                fmt::format("must divide n_kv_heads ({}): key/value heads are never copied "
                            "(models/common/decoder.py); nearest: {}",
                            kv_heads, nearest_divisor(std::max(1, kv_heads), p.tp)));
-  const std::int64_t parts = (p.sp ? p.tp : 1) * (p.cp > 1 ? 2 * p.cp : 1);
+  const std::int64_t parts = std::int64_t{p.sp ? p.tp : 1} * (p.cp > 1 ? 2 * p.cp : 1);
   const std::int64_t tokens = plan.micro_batch_size * plan.workload.seq_len;
   refusals.add(tokens % parts != 0, "workload.seq_len", plan.workload.seq_len,
                fmt::format("the {} tokens of a micro-batch must be divisible by tp * 2 cp = {} "

@@ -37,7 +37,7 @@ bool has_first_layers_of(const models::ModelSpec& model, const models::ModelSpec
 }  // namespace
 
 const std::vector<Flavor>& flavors() {
-  static const std::vector<Flavor> all = {
+  static const std::vector<Flavor> kAll = {
       {"llama3", "8B", "llama3_8b", "llama3-8b"},
       {"llama3", "70B", "llama3_70b", "llama3-70b"},
       {"llama3", "405B", "llama3_405b", "llama3.1-405b"},
@@ -48,7 +48,7 @@ const std::vector<Flavor>& flavors() {
       {"deepseek_v3", "671B", "deepseek_v3_671b", "deepseek-v3"},
       {"gpt_oss", "20b", "gpt_oss_20b", "gpt-oss-20b"},
       {"gpt_oss", "120b", "gpt_oss_120b", "gpt-oss-120b"}};
-  return all;
+  return kAll;
 }
 
 namespace {
@@ -116,7 +116,7 @@ std::optional<models::ModelSpec> other_model(std::string_view family, std::strin
 }  // namespace
 
 const BaseConfiguration* base_configuration(std::string_view function) {
-  static const std::vector<BaseConfiguration> all = {
+  static const std::vector<BaseConfiguration> kAll = {
       {.function = "llama3_8b", .family = "llama3", .flavor = "8B", .seq_len = 8192},
       {.function = "llama3_70b",
        .family = "llama3",
@@ -173,8 +173,8 @@ const BaseConfiguration* base_configuration(std::string_view function) {
        .flavor = "120b",
        .seq_len = 8192,
        .full_checkpoint = true}};
-  const auto found = std::ranges::find(all, function, &BaseConfiguration::function);
-  return found == all.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(kAll, function, &BaseConfiguration::function);
+  return found == kAll.end() ? nullptr : &*found;
 }
 
 std::optional<models::ModelSpec> model_of(std::string_view family, std::string_view flavor) {

@@ -349,10 +349,11 @@ ImportedPlan read_torchtitan(const ImportRequest& request) {
 
 bool recognizes_torchtitan(std::string_view name, std::string_view text) {
   if (has_ending(name, {".toml"}))
-    return text.find("[parallelism]") != text.npos ||
-           text.find("[activation_checkpoint]") != text.npos;
-  return has_ending(name, {".py"}) && text.find("torchtitan") != text.npos &&
-         (text.find("parallelism") != text.npos || text.find("Trainer.Config") != text.npos);
+    return text.find("[parallelism]") != std::string_view::npos ||
+           text.find("[activation_checkpoint]") != std::string_view::npos;
+  return has_ending(name, {".py"}) && text.find("torchtitan") != std::string_view::npos &&
+         (text.find("parallelism") != std::string_view::npos ||
+          text.find("Trainer.Config") != std::string_view::npos);
 }
 
 }  // namespace meshplan::planner

@@ -41,7 +41,7 @@ class TomlReader {
   /// Sections in which a key has stood over the years.
   std::string place(std::string_view key) const {
     for (const char* section : {"parallelism", "training", "experimental"})
-      if (const std::string path = fmt::format("{}.{}", section, key); in_.has(path)) return path;
+      if (std::string path = fmt::format("{}.{}", section, key); in_.has(path)) return path;
     return fmt::format("parallelism.{}", key);
   }
 

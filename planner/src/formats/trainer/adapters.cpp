@@ -26,7 +26,7 @@ std::vector<std::string> every_linear(const models::ModelSpec& model) {
 
 std::vector<std::string> modules_of(const Settings& in, const Adapters& adapters,
                                     const models::ModelSpec& model) {
-  const std::vector<std::string> known = every_linear(model);
+  std::vector<std::string> known = every_linear(model);
   const auto fail = [&](std::string_view what) {
     throw ConfigError(fmt::format("{}: adapters on {}, of which the model has {}", in.file(), what,
                                   fmt::join(known, ", ")));

@@ -36,9 +36,10 @@ std::vector<Option> options_of(const ScriptCommand& command) {
     const std::string& word = words[i].text;
     if (!word.starts_with("--") || word.size() < 3) continue;
     const std::size_t equals = word.find('=');
-    Option option{.name = word.substr(2, equals == word.npos ? word.npos : equals - 2)};
+    Option option{.name = word.substr(
+                      2, equals == std::string_view::npos ? std::string_view::npos : equals - 2)};
     std::ranges::replace(option.name, '-', '_');
-    if (equals != word.npos)
+    if (equals != std::string_view::npos)
       option.value = shell::part_of(words[i], word.substr(equals + 1));
     else if (i + 1 < words.size() && !words[i + 1].text.starts_with("--"))
       option.value = words[i + 1];
@@ -122,8 +123,9 @@ std::string program_of(const ScriptCommand& command) {
 void refuse_other_programs(const ScriptCommand& command, const std::string& main) {
   const std::string program = program_of(command);
   const std::string place = fmt::format("{}:{}", command.file, command.line);
-  const std::string purpose =
-      program.find("analy") != program.npos ? "analyzes data" : megatron::other_purpose(program);
+  const std::string purpose = program.find("analy") != std::string_view::npos
+                                  ? "analyzes data"
+                                  : megatron::other_purpose(program);
   if (!purpose.empty())
     throw ConfigError(fmt::format("{}: starts no training, but {}, which {}", place,
                                   short_line(program), purpose));
@@ -131,7 +133,8 @@ void refuse_other_programs(const ScriptCommand& command, const std::string& main
   for (const std::string_view kind :
        {"reward", "dpo", "grpo", "ppo", "kto", "orpo", "rloo", "rlhf", "cpo", "gkd", "bco"}) {
     const std::size_t at = names.find(kind);
-    const bool begins = at != names.npos && (at == 0 || std::isalnum(names[at - 1]) == 0);
+    const bool begins =
+        at != std::string_view::npos && (at == 0 || std::isalnum(names[at - 1]) == 0);
     if (begins)
       throw ConfigError(fmt::format(
           "{}: {} compares answers, or generates them; trainings on the next token are read", place,
@@ -344,7 +347,9 @@ ImportedPlan read_trainer_script(const ImportRequest& request) {
 }
 
 bool recognizes_trainer_script(std::string_view name, std::string_view text) {
-  const auto has = [&](std::string_view words) { return text.find(words) != text.npos; };
+  const auto has = [&](std::string_view words) {
+    return text.find(words) != std::string_view::npos;
+  };
   return has_ending(name, {".sh", ".bash", ".slurm", ".sbatch"}) &&
          (has("--model_name_or_path") || has("--per_device_train_batch_size") ||
           has("--actor_model_name_or_path") || has("llamafactory-cli train") ||

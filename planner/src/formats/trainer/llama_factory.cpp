@@ -136,7 +136,9 @@ class LlamaFactoryReader {
     if (const auto more = in_.text("additional_target"))
       adapters.whole = words_between_commas(*more);
     const std::string& name = training_.model;
-    const auto named = [&](std::string_view part) { return name.find(part) != name.npos; };
+    const auto named = [&](std::string_view part) {
+      return name.find(part) != std::string_view::npos;
+    };
     if (adapters.base_bits == 16 && (named("GPTQ") || named("AWQ") || named("gptq"))) {
       adapters.base_bits = 4;
       assume("weights of 4 bits (GPTQ or AWQ, by the checkpoint's name): kept as nf4");
@@ -256,10 +258,11 @@ class LlamaFactoryReader {
   bool read_commented_launch() {
     const std::string& text = main_text(request_);
     constexpr std::string_view kOption = "--config_file";
-    for (std::size_t at = text.find(kOption); at != text.npos; at = text.find(kOption, at + 1)) {
+    for (std::size_t at = text.find(kOption); at != std::string_view::npos;
+         at = text.find(kOption, at + 1)) {
       const std::size_t line = text.rfind('\n', at) + 1;  // npos + 1 = 0
       const std::size_t begin = text.find_first_not_of(" =", at + kOption.size());
-      if (text.find('#', line) > at || begin == text.npos) continue;
+      if (text.find('#', line) > at || begin == std::string_view::npos) continue;
       const std::string path = text.substr(begin, text.find_first_of(" \n\\", begin) - begin);
       const std::optional<std::string> found = named_file(request_, path);
       if (!found) continue;
