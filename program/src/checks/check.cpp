@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include "checks/not_lowered.hpp"
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
-#include "models/adapters.hpp"
 #include "models/model_modules.hpp"
 #include "plan/float8.hpp"
 #include "program/context/context.hpp"
@@ -35,7 +35,8 @@ class Checker {
     degrees();
     if (!violations_.empty()) return std::move(violations_);  // the rest computes with them
     stack();
-    if (plan_.stack.is_own()) not_lowered();
+    if (plan_.stack.is_own())
+      for (std::string& message : not_lowered(plan_)) fail("not-lowered", std::move(message));
     mesh();
     tensor_parallel();
     context_parallel();
@@ -102,57 +103,7 @@ class Checker {
 
   /// @param way_out  what to do instead, if there is something
   void refuse(bool uses, std::string_view what, std::string_view way_out = "") {
-    if (uses)
-      fail("not-lowered", fmt::format("{}: {} is not lowered by this version{}{}", model_.name,
-                                      what, way_out.empty() ? "" : "; ", way_out));
-  }
-
-  /// What the graph can express and this version cannot run or price yet.
-  void not_lowered() {
-    experts_not_lowered();
-    refuse(model_.linear_attention.has_value(), "linear attention");
-    if (model_.dropout > 0)
-      refuse(true, fmt::format("dropout {}", model_.dropout),
-             "--no-dropout plans and trains the model without it");
-    refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
-           "--no-mtp plans the model without these modules");
-    refuse(model_.attention_output_gate, "attention_output_gate");
-    refuse(plan_.workload.optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind 'muon'",
-           "use 'adamw'; Megatron-Core's Muon is predicted (stack.software)");
-    adapters_not_lowered();
-    if (parallel_.cp > 1) {
-      refuse(!model_.causal, "attention without a causal mask over cp > 1");
-      refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
-             "a capacity of experts (moe.capacity_factor) over cp > 1 with packed documents, whose "
-             "tokens do not lie in the order of their sequence,");
-      refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
-             "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
-    }
-  }
-
-  void adapters_not_lowered() {
-    if (!model_.adapters) return;
-    refuse(models::has_adapters_apart(model_),
-           "an adapter for a part of a fused linear (adapters.modules)",
-           "qkv_proj and gate_up_proj have one for all their parts");
-    const auto has = [&](std::string_view module) {
-      return models::has_adapters(*model_.adapters, module);
-    };
-    refuse(model_.moe && (has("gate_up_proj") || has("up_proj") || has("down_proj")),
-           "an adapter of experts (adapters.modules)", "attention's are: qkv_proj, o_proj");
-    refuse(parallel_.cp > 1 && has("kv_b_proj"), "an adapter of kv_b_proj over cp > 1");
-  }
-
-  bool has_window() const {
-    return std::ranges::find(model_.layer_pattern, models::LayerAttention::Sliding) !=
-           model_.layer_pattern.end();
-  }
-
-  void experts_not_lowered() {
-    if (!model_.moe) return;
-    const models::MoeSpec& moe = *model_.moe;
-    refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
-           "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
+    if (uses) fail("not-lowered", not_lowered_message(model_, what, way_out));
   }
 
   void experts() {
