@@ -261,42 +261,41 @@ def example_of(message):
 
 
 def judge(meshplan, candidate):
+    """Outcome, what was said, how it was asked in words, and the words behind `import`."""
     first = None
     own_number = (0,) if re.search(r"\d+gpu_", candidate.name) else ()  # the recipe's name tells it
     for gpus in own_number + GPUS:
-        outcome, said = run([meshplan, "import", candidate.name, *(["--gpus", str(gpus)] if gpus else [])])
+        line = [candidate.name, *(["--gpus", str(gpus)] if gpus else [])]
+        outcome, said = run([meshplan, "import", *line])
         if outcome != "refused":
-            return outcome, said, f"--gpus {gpus}" if gpus else "its own number of GPUs"
+            return outcome, said, f"--gpus {gpus}" if gpus else "its own number of GPUs", line
         first = first or said
         if not re.search(r"\branks\b|divide|multiple|GPUs|num_processes", said):
             break
     else:
-        outcome, said = run([meshplan, "import", candidate.name])
+        line = [candidate.name]
+        outcome, said = run([meshplan, "import", *line])
         if outcome == "read":
-            return outcome, said, "no --gpus"
+            return outcome, said, "no --gpus", line
     example = example_of(first)
     if example:
         for gpus in GPUS:
-            line = [meshplan, *example, *([] if "--gpus" in example else ["--gpus", str(gpus)])]
-            outcome, said = run(line)
-            if outcome == "read":
-                return "by example", said, shlex.join(line[1:])
+            line = [*example[1:], *([] if "--gpus" in example else ["--gpus", str(gpus)])]
+            outcome, said = run([meshplan, "import", *line])
             if outcome != "refused":
-                return outcome, said, shlex.join(line[1:])
+                return "by example" if outcome == "read" else outcome, said, shlex.join(["import", *line]), line
             if "--gpus" in example:
                 break
         else:
             outcome, said_alone = run([meshplan, *example])
             if outcome == "read":
-                return "by example", said_alone, shlex.join(example)
-        return "refused", "following its example: " + said, ""
-    return "refused", first, ""
+                return "by example", said_alone, shlex.join(example), example[1:]
+        return "refused", "following its example: " + said, "", []
+    return "refused", first, "", []
 
 
-def broken_rules(meshplan, candidate, how):
-    """What `meshplan check` says that the stack refuses, of a file that `import` read with the words in `how`."""
-    words = how.split("import ", maxsplit=1)
-    line = shlex.split(words[1]) if len(words) == 2 else [candidate.name, *(how.split() if how.startswith("--") else [])]
+def broken_rules(meshplan, line):
+    """What `meshplan check` says that the stack refuses, of what `import` read with these words."""
     done = subprocess.run([meshplan, "check", *line, "--json"], capture_output=True, text=True, errors="replace",
                           timeout=TIME_LIMIT_S, check=False)
     try:
@@ -396,13 +395,13 @@ def main():
 
     def one(item):
         repository, candidate = item
-        outcome, said, how = judge(options.meshplan, candidate)
+        outcome, said, how, line = judge(options.meshplan, candidate)
         refused = outcome == "refused"
         asks = options.starts and outcome in ("read", "by example")
         return {"repository": repository, "format": candidate.kind, "file": candidate.name,
                 "excluded": candidate.excluded, "outcome": outcome, "how": how, "said": said,
                 "cause": cause_of(said, candidate) if refused else "", "asked": asked_of(said) if refused else [],
-                "broken": broken_rules(options.meshplan, candidate, how) if asks else []}
+                "broken": broken_rules(options.meshplan, line) if asks else []}
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(one, work))
