@@ -44,9 +44,9 @@ double bisect(double low, double high, const auto& difference) {
 std::optional<double> turn(const auto& difference) {
   const double step = std::sqrt(2.0);
   const bool negative = difference(1) < 0;
-  const int steps = static_cast<int>(std::log(kMostTurn * 1.0001) / std::log(step));
+  const auto steps = std::lround(2 * std::log2(kMostTurn));
   double outer = 1;
-  for (int i = 0; i < steps; ++i) {
+  for (long i = 0; i < steps; ++i) {
     outer *= step;
     for (const bool more : {true, false}) {
       const double factor = more ? outer : 1 / outer;

@@ -120,9 +120,11 @@ void plan_memory(Program& program, const Schedule& schedule, Pass pass) {
     set(Region::ResidentWeights, resident_elements(program) * size_of(compute));
   }
   if (plan.zero_stage == 3)
-    set(Region::GatheredWeights, largest_unit(program) * size_of(compute), kUnitSlots);
+    set(Region::GatheredWeights, largest_of_units(program, &Unit::elements) * size_of(compute),
+        kUnitSlots);
   if (plan.zero_stage >= 2 && training)
-    set(Region::UnreducedBuckets, largest_trained_unit(program) * size_of(DType::F32), kUnitSlots);
+    set(Region::UnreducedBuckets,
+        largest_of_units(program, &Unit::trained_elements) * size_of(DType::F32), kUnitSlots);
   if (plan.compression.kind != CompressionKind::None && training) {
     const auto num_buckets = static_cast<int>(program.buckets.size());
     const int slots = keeps_settled_errors(plan) ? 2 : 1;

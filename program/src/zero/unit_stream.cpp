@@ -289,15 +289,9 @@ std::vector<OperationInstance> stream_units(Program& program,
   return UnitStream(program, std::move(instances)).run();
 }
 
-std::int64_t largest_unit(const Program& program) {
+std::int64_t largest_of_units(const Program& program, std::int64_t Unit::*elements) {
   std::int64_t largest = 0;
-  for (const Unit& unit : program.units) largest = std::max(largest, unit.elements);
-  return largest;
-}
-
-std::int64_t largest_trained_unit(const Program& program) {
-  std::int64_t largest = 0;
-  for (const Unit& unit : program.units) largest = std::max(largest, unit.trained_elements);
+  for (const Unit& unit : program.units) largest = std::max(largest, unit.*elements);
   return largest;
 }
 

@@ -12,9 +12,8 @@ constexpr int kUnitSlots = 2;  // one in use, one on its way
 /// these their slots.
 std::vector<OperationInstance> stream_units(Program& program,
                                             std::vector<OperationInstance> instances);
-/// Elements of the unit that gathers most.
-std::int64_t largest_unit(const Program& program);
-/// Elements of the unit that reduces most: frozen weights have no gradients.
-std::int64_t largest_trained_unit(const Program& program);
+/// The most that any unit has: Unit::elements, which are gathered, or Unit::trained_elements, which
+/// are reduced, since frozen weights have no gradients.
+std::int64_t largest_of_units(const Program& program, std::int64_t Unit::*elements);
 
 }  // namespace meshplan::program

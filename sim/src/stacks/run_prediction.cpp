@@ -64,10 +64,11 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
                return predict_step(way, s.profile, s.cluster, s.placements, work, kExpected)
                    .step_time_s;
              }});
+    s.memory = memory_of(s.run);
   };
   const TrainingRun asked = s.run;
   choose();
-  if (s.profile.can.chunks_loss && !asked.settings.loss && !fullest(memory_of(s.run)).fits()) {
+  if (s.profile.can.chunks_loss && !asked.settings.loss && !fullest(s.memory).fits()) {
     s.run = asked;
     s.run.settings.loss = program::LossKernel::Chunked;
     take_loss_kernel(program::LossKernel::Chunked, s.profile);
@@ -75,7 +76,6 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
   }
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
   s.work = stage_work(s.run, graph, s.profile, StageCut::Even);
-  s.memory = memory_of(s.run);
 }
 
 PreparedRun::~PreparedRun() = default;

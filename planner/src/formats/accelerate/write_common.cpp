@@ -7,6 +7,7 @@
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/text/script_arguments.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner::accelerate {
 
@@ -48,12 +49,11 @@ std::vector<ExportedFile> folder_of(const ExportRequest& request, const Json& co
 
 void refuse_optimizer(Refusals& refusals, const program::Plan& plan) {
   const program::OptimizerConfig& optimizer = plan.workload.optimizer;
-  refusals.add(optimizer.kind == program::OptimizerKind::Adam, "workload.optimizer.kind", "adam",
+  const bool is_sgd = optimizer.kind == program::OptimizerKind::Sgd;
+  refusals.add(!is_sgd && optimizer.kind != program::OptimizerKind::AdamW,
+               "workload.optimizer.kind", meshplan::name_of(optimizer.kind),
                "--optim of the Trainer has AdamW and SGD; nearest: adamw");
-  refusals.add(optimizer.kind == program::OptimizerKind::Muon, "workload.optimizer.kind", "muon",
-               "--optim of the Trainer has AdamW and SGD; nearest: adamw");
-  refusals.add(optimizer.kind == program::OptimizerKind::Sgd && optimizer.momentum != 0,
-               "workload.optimizer.momentum", optimizer.momentum,
+  refusals.add(is_sgd && optimizer.momentum != 0, "workload.optimizer.momentum", optimizer.momentum,
                "--optim sgd of the Trainer has none; nearest: 0");
 }
 

@@ -16,11 +16,6 @@ bool is_muon(const Plan& plan) {
   return plan.workload.optimizer.kind == program::OptimizerKind::Muon;
 }
 
-/// Matrices are dealt to ranks, and buffers of gradients have a part for each.
-bool has_layout(const Plan& plan) {
-  return plan.stack.settings.layer_wise_layout.value_or(true);
-}
-
 void read_tp_mode(Reading& reading, const Argument* given) {
   if (given == nullptr || !is_muon(reading.plan)) return;
   const std::vector<std::string> modes{"duplicated", "blockwise", "distributed"};
@@ -76,7 +71,9 @@ std::vector<Flag> muon_flags() {
           [](const Plan&) -> std::optional<std::string> { return std::nullopt; }, read_precision),
       toggle(
           "--no-use-layer-wise-param-layout", group,
-          [](const Plan& p) { return is_muon(p) && p.zero_stage == 1 && !has_layout(p); },
+          [](const Plan& p) {
+            return is_muon(p) && p.zero_stage == 1 && p.stack.settings.layer_wise_layout == false;
+          },
           [](Reading& reading, bool given) {
             if (is_muon(reading.plan) && reading.plan.zero_stage == 1)
               reading.plan.stack.settings.layer_wise_layout = !given;

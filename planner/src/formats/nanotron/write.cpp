@@ -99,12 +99,12 @@ void refuse_rest(Refusals& refusals, const Plan& plan) {
   refusals.add(plan.bucket_bytes % kMiB != 0, "bucket_bytes", plan.bucket_bytes,
                fmt::format("model.ddp_bucket_cap_mb is whole MiB; nearest: {}",
                            std::max(kMiB, plan.bucket_bytes / kMiB * kMiB)));
-  refusals.add(optimizer.kind == OptimizerKind::Adam, "workload.optimizer.kind", "adam",
+  const bool is_sgd = optimizer.kind == OptimizerKind::Sgd;
+  refusals.add(!is_sgd && optimizer.kind != OptimizerKind::AdamW, "workload.optimizer.kind",
+               meshplan::name_of(optimizer.kind),
                "optimizer_factory has adamW and sgd; nearest: adamw");
-  refusals.add(optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind", "muon",
-               "optimizer_factory has adamW and sgd; nearest: adamw");
-  refusals.add(optimizer.kind == OptimizerKind::Sgd && optimizer.momentum != 0,
-               "workload.optimizer.momentum", optimizer.momentum, "its SGD has none; nearest: 0");
+  refusals.add(is_sgd && optimizer.momentum != 0, "workload.optimizer.momentum", optimizer.momentum,
+               "its SGD has none; nearest: 0");
   refusals.add(optimizer.schedule == LearningRateSchedule::Cosine && optimizer.decay_steps > 0 &&
                    optimizer.decay_steps <= optimizer.warmup_steps,
                "workload.optimizer.decay_steps", optimizer.decay_steps,

@@ -29,16 +29,20 @@ inline double fullest_share(double sum, double largest, double shards) {
 template <class Quantity>
 double of_owned_matrices(const StageWork& work, int stage, const UpdateShards& shards,
                          const Quantity& of) {
-  ParameterCount sum, largest;
+  std::vector<int> layers_of(work.works.size(), 0);  // that work alike, over all chunks
   for (const ChunkWork& chunk : work.stages[at(stage)])
-    for (const LayerCount& layers : chunk.layers)
-      for (const TrainedMatrix& matrix : work.works[at(layers.work)].matrices) {
-        double ParameterCount::*const kind =
-            matrix.expert ? &ParameterCount::expert : &ParameterCount::dense;
-        const double value = of(matrix);
-        sum.*kind += layers.count * matrix.count * value;
-        largest.*kind = std::max(largest.*kind, value);
-      }
+    for (const LayerCount& layers : chunk.layers) layers_of[at(layers.work)] += layers.count;
+  ParameterCount sum, largest;
+  for (std::size_t w = 0; w < layers_of.size(); ++w) {
+    if (layers_of[w] == 0) continue;
+    for (const TrainedMatrix& matrix : work.works[w].matrices) {
+      double ParameterCount::*const kind =
+          matrix.expert ? &ParameterCount::expert : &ParameterCount::dense;
+      const double value = of(matrix);
+      sum.*kind += layers_of[w] * matrix.count * value;
+      largest.*kind = std::max(largest.*kind, value);
+    }
+  }
   return fullest_share(sum.dense, largest.dense, shards.dense) +
          fullest_share(sum.expert, largest.expert, shards.expert);
 }
