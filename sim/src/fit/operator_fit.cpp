@@ -25,6 +25,9 @@ std::set<std::string> files_of(std::string_view constant) {
   if (starts("permuted_")) return {"moe.csv"};
   if (starts("attention_") || starts("exponentials")) return {"attention.csv", "mla.csv"};
   if (starts("window_")) return {"attention.csv"};
+  if (starts("deepep_") || starts("exchange_")) return {"deepep.csv"};
+  if (starts("domain_") || starts("one_sided_") || starts("two_sided_") || starts("prepared_"))
+    return {"domain_exchange.csv"};
   return {"nccl.csv"};
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "prices/device_speeds.hpp"
+#include "prices/expert_exchange.hpp"
 #include "sim/prices/measured_works.hpp"
 #include "sim/prices/pricing.hpp"
 
@@ -109,6 +110,12 @@ double price(const ExpertsWork& work, const Cluster& cluster, const OperatorCons
          stream_seconds(permuted + activated + summed, cluster);
 }
 
+GroupPlacement first_ranks(int count, const Cluster& cluster) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < count; ++rank) ranks.push_back(rank);
+  return place(cluster, ranks);
+}
+
 double price(const CollectiveWork& work, const Cluster& cluster, const OperatorConstants& c) {
   if (!work.switches_sum) {
     Cluster without = cluster;
@@ -117,11 +124,13 @@ double price(const CollectiveWork& work, const Cluster& cluster, const OperatorC
     by_ranks.switches_sum = true;
     return price(by_ranks, without, c);
   }
-  std::vector<int> ranks;
-  for (int rank = 0; rank < work.ranks; ++rank) ranks.push_back(rank);
   return price_collective(work.collective, static_cast<std::int64_t>(work.bytes),
-                          place(cluster, ranks), cluster)
+                          first_ranks(work.ranks, cluster), cluster)
       .seconds;
+}
+
+double price(const ExchangeWork& work, const Cluster& cluster, const OperatorConstants& c) {
+  return exchange_seconds(work, first_ranks(work.ranks, cluster), cluster, c);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
+#include "prices/token_places.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -118,6 +119,70 @@ CollectiveWork collective_work_of(const WorkCells& row) {
           element > 1};
 }
 
+constexpr double kGroupScales = 128;  // elements of FP8 for each scale of four bytes
+
+/// Both ways of one line, with the counts that precede them. DeepEP's tests route at random; on
+/// several nodes (8 GPUs each) to experts of four of them at most (tests/test_internode.py).
+std::vector<MeasuredWork> deep_ep_exchanges_of(const WorkCells& row) {
+  constexpr int kGpus = 8, kMostNodes = 4;
+  const auto nodes = static_cast<int>(row.number("nodes", 1, limits::kListedRanks / kGpus));
+  const double hidden = row.number("hidden");
+  const ExpertChoice choice{.experts = row.number("experts"),
+                            .top_k = static_cast<int>(row.number("top_k", 1, limits::kWidth)),
+                            .groups = nodes,
+                            .top_groups = std::min(nodes, kMostNodes)};
+  std::vector<MeasuredWork> both;
+  for (const ExchangePart part : {ExchangePart::Dispatch, ExchangePart::Combine}) {
+    const bool combines = part == ExchangePart::Combine;
+    const ExchangeWork work{
+        .part = part,
+        .tokens = row.number("tokens_per_rank"),
+        .bytes = combines ? 2 * hidden : hidden * (1 + sizeof(float) / kGroupScales),
+        .token_ranks = expected_places(kGpus * nodes, choice),
+        .token_nodes = expected_places(nodes, choice),
+        .ranks = kGpus * nodes,
+        .sms = row.number("sms")};
+    const std::string name = combines ? "combine" : "dispatch";
+    const double seconds = row.number(name + "_us", kLeastMicroseconds, limits::kSeconds) +
+                           row.number(name + "_notify_us", 0, limits::kSeconds);
+    both.push_back({.device = row.text("device"),
+                    .group = exchange_group(part, nodes),
+                    .work = work,
+                    .seconds = seconds / kMega});
+  }
+  return both;
+}
+
+/// TensorRT-LLM's tokens choose experts of as many ranks as there are, one after another.
+MeasuredWork domain_exchange_of(const WorkCells& row) {
+  const auto part = row.one_of<ExchangePart>(
+      "operation", {{"alltoall_prepare", ExchangePart::Prepare},
+                    {"alltoall_dispatch", ExchangePart::Dispatch},
+                    {"alltoall_combine", ExchangePart::Combine},
+                    {"alltoall_combine_low_precision", ExchangePart::Combine}});
+  const auto kernels =
+      row.one_of<ExchangeKernels>("kernels", {{"NVLinkOneSided", ExchangeKernels::OneSided},
+                                              {"NVLinkTwoSided", ExchangeKernels::TwoSided}});
+  const auto dispatched = row.one_of<double>(
+      "dtype",
+      {{"nvfp4", 0.5 + 1.0 / 16}, {"fp8", 1 + sizeof(float) / kGroupScales}, {"bfloat16", 2}});
+  const bool low = row.text("operation").ends_with("low_precision");
+  const double ranks = row.number("ep", 2, limits::kListedRanks);
+  const double element = part == ExchangePart::Combine && !low ? 2 : dispatched;
+  row.one_of<bool>("distribution", {{"balanced", true}});
+  ExchangeWork work{.kernels = kernels,
+                    .part = part,
+                    .tokens = row.number("tokens_per_rank"),
+                    .bytes = element * row.number("hidden"),
+                    .token_ranks = std::min(ranks, row.number("top_k")),
+                    .ranks = static_cast<int>(ranks)};
+  return {.device = row.text("device"),
+          .group = (kernels == ExchangeKernels::OneSided ? "one-sided " : "two-sided ") +
+                   row.text("operation").substr(std::string("alltoall_").size()),
+          .work = work,
+          .seconds = row.number("time_us", kLeastMicroseconds, limits::kSeconds) / kMega};
+}
+
 std::string name_in_path(const std::string& path) {
   return path.substr(path.find_last_of('/') + 1);
 }
@@ -125,9 +190,15 @@ std::string name_in_path(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& operator_files() {
-  static const std::vector<std::string> kFiles{"gemm.csv", "attention.csv", "mla.csv", "moe.csv",
-                                               "nccl.csv"};
+  static const std::vector<std::string> kFiles{
+      "gemm.csv",   "attention.csv",      "mla.csv", "moe.csv", "nccl.csv",
+      "deepep.csv", "domain_exchange.csv"};
   return kFiles;
+}
+
+std::string exchange_group(ExchangePart part, int nodes) {
+  return fmt::format("{}, {} node{}", part == ExchangePart::Combine ? "combine" : "dispatch", nodes,
+                     nodes == 1 ? "" : "s");
 }
 
 std::string_view name_of(OperandType type) {
@@ -151,6 +222,14 @@ std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std:
   std::vector<MeasuredWork> rows;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const WorkCells cells(lines.front(), lines[i], fmt::format("{}: line {}", file, i + 1));
+    if (name == "deepep.csv") {
+      for (MeasuredWork& row : deep_ep_exchanges_of(cells)) rows.push_back(std::move(row));
+      continue;
+    }
+    if (name == "domain_exchange.csv") {
+      rows.push_back(domain_exchange_of(cells));
+      continue;
+    }
     MeasuredWork row{.device = cells.text("device"), .group = cells.text("dtype"), .work = {}};
     if (name == "gemm.csv")
       row.work = product_of(cells);
@@ -202,7 +281,8 @@ Cluster without_measured_shapes(Cluster cluster) {
 
 Cluster holding(const Cluster& cluster, const MeasuredWork& row) {
   const auto* message = std::get_if<CollectiveWork>(&row.work);
-  const int ranks = message != nullptr ? message->ranks : 1;
+  const auto* exchange = std::get_if<ExchangeWork>(&row.work);
+  const int ranks = message != nullptr ? message->ranks : exchange != nullptr ? exchange->ranks : 1;
   if (ranks <= cluster.num_ranks()) return cluster;
   const int per_node = cluster.devices_per_node;
   return with_ranks(cluster, (ranks + per_node - 1) / per_node * per_node);
@@ -231,6 +311,10 @@ WorkShape shape_of(const MeasuredWork& row) {
           return {logs({work.tokens, work.hidden, work.ffn / work.etp, work.experts / work.ep,
                         work.tokens * work.top_k / work.experts}),
                   {work.gated ? 1.0 : 0.0}};
+        } else if constexpr (std::is_same_v<Work, ExchangeWork>) {
+          return {logs({work.tokens, work.bytes, work.token_ranks, work.sms}),
+                  {static_cast<double>(work.kernels), static_cast<double>(work.part),
+                   static_cast<double>(work.ranks)}};
         } else {
           return {logs({work.bytes}),
                   {static_cast<double>(work.collective), static_cast<double>(work.ranks)}};

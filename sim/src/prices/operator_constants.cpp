@@ -39,6 +39,17 @@ const std::vector<NamedMember<OperatorConstants>>& operator_constant_members() {
       {"kernel_us", &C::kernel_us},
       {"permuted_bytes", &C::permuted_bytes},
       {"permuted_clocks", &C::permuted_clocks},
+      {"deepep_us", &C::deepep_us},
+      {"deepep_row_us", &C::deepep_row_us},
+      {"deepep_row_kb_us", &C::deepep_row_kb_us},
+      {"deepep_token_kb_us", &C::deepep_token_kb_us},
+      {"deepep_relay_kb_us", &C::deepep_relay_kb_us},
+      {"deepep_sum_kb_us", &C::deepep_sum_kb_us},
+      {"deepep_notify_us", &C::deepep_notify_us},
+      {"deepep_links", &C::deepep_links},
+      {"exchange_wire", &C::exchange_wire},
+      {"two_sided_token_us", &C::two_sided_token_us},
+      {"prepared_token_us", &C::prepared_token_us},
   };
   return kMembers;
 }

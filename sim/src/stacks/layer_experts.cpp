@@ -62,7 +62,7 @@ void LayerWalk::grouped_linear(const Op& op) {
   save_product_input(input, run_is_fp8());
 }
 
-WorkItem LayerWalk::to_experts(double d) const {
+WorkItem LayerWalk::to_experts(double d, bool combines) const {
   const double k = run_.model.moe->top_k;
   const double token_bytes = tokens_per_rank_ * d * kHalfBytes;
   WorkItem item = exchange(Collective::AllToAll, Group::Ep, token_bytes * k);
@@ -70,7 +70,9 @@ WorkItem LayerWalk::to_experts(double d) const {
   if (fused_dispatch(run_)) {
     item.kind = WorkKind::Dispatch;
     item.bytes = token_bytes;
+    item.m = tokens_per_rank_;
     item.count = k;
+    item.combines = combines;
   }
   return item;
 }
@@ -88,8 +90,8 @@ void LayerWalk::exchange_tokens(double d, bool dispatches) {
     forward(gathered_by_experts(d, dispatches));
     backward(gathered_by_experts(d, !dispatches));
   } else {
-    forward(to_experts(d));
-    backward(to_experts(d));
+    forward(to_experts(d, !dispatches));
+    backward(to_experts(d, dispatches));
   }
 }
 

@@ -22,7 +22,7 @@ enum class WorkKind {
   Flash,       // fused attention over `pairs` query-key pairs
   Stream,      // bytes through device memory
   Collective,  // bytes that one rank passes in
-  Dispatch,    // ep: `bytes` of tokens, each to `count` experts, copies merged by a fused kernel
+  Dispatch,    // ep: `bytes` of `m` tokens, each to `count` experts, one copy a rank and node
   Ring,        // cp: `count` neighbour exchanges of `bytes`, hidden by the attention before it
 };
 
@@ -38,6 +38,7 @@ struct WorkItem {
   double exponentials = 1;     // Flash: of a pair
   std::optional<AttentionWork> causal = {};  // Flash: a rank's, where it has whole sequences
   bool backward = false;                     // Product, Flash
+  bool combines = false;                     // Dispatch: the way back, in sums
   bool at_once = false;  // Ring: gathered beside the attention of its first step
   program::Collective collective = program::Collective::AllReduce;
   program::Group group = program::Group::Tp;

@@ -9,6 +9,8 @@
 #include "prices/collective_rates.hpp"
 #include "prices/device_speeds.hpp"
 #include "prices/element_bytes.hpp"
+#include "prices/expert_exchange.hpp"
+#include "prices/token_places.hpp"
 #include "sim/prices/operator_constants.hpp"
 #include "sim/prices/pricing.hpp"
 
@@ -140,34 +142,21 @@ double WorkPricer::product(const WorkItem& item) const {
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
 }
 
-namespace {
-
-/// Over n places of which a token's experts may lie in `top_groups` of `num_groups` only: groups
-/// are whole places or divide them (DeepSeek-V3, section 2.1.2), k / top_groups experts in each.
-double group_limited_places(double places, double k, const models::RouterSpec& router) {
-  const double groups = router.num_groups, top = router.top_groups;
-  if (places > groups) {
-    const double in_group = places / groups;
-    return top * in_group * (1 - std::pow(1 - 1 / in_group, k / top));
-  }
-  const double in_place = groups / places;
-  double missed = 1;  // that no chosen group lies in a given place
-  for (int i = 0; i < router.top_groups; ++i) missed *= std::max(0.0, 1 - in_place / (groups - i));
-  return places * (1 - missed);
-}
-
-}  // namespace
-
-/// Over n places, k experts of a token lie in n (1 - (1 - 1/n)^k) different ones on average. A
-/// stack's balanced routing may take neighbours instead, from multiples of k on: of e experts a
-/// place, they lie in one if k divides e, in k / e if e divides k, else in 1 + (k - 1) / e.
-double WorkPricer::places_of_token(double places, double k) const {
-  const bool limited = run_.model.moe && run_.model.moe->router.num_groups > 1;
-  if (limited) return group_limited_places(places, k, run_.model.moe->router);
-  if (!is_on(run_.settings.balanced_routing) || !profile_.balances_over_neighbours ||
-      !run_.model.moe)
-    return places * (1 - std::pow(1 - 1 / places, k));
-  const double experts = std::max(1.0, run_.model.moe->num_experts / places);
+/// In how many of n places of equal size a token's experts lie, on average. A stack's balanced
+/// routing may take neighbours instead, from multiples of k on: of e experts a place, they lie in
+/// one if k divides e, in k / e if e divides k, else in 1 + (k - 1) / e.
+double WorkPricer::places_of_token(double places, int k) const {
+  if (!run_.model.moe) return std::min<double>(places, k);
+  const models::RouterSpec& router = run_.model.moe->router;
+  const double all = run_.model.moe->num_experts;
+  const bool neighbours = is_on(run_.settings.balanced_routing) &&
+                          profile_.balances_over_neighbours && router.num_groups <= 1;
+  if (!neighbours)
+    return expected_places(places, {.experts = all,
+                                    .top_k = k,
+                                    .groups = std::max(1, router.num_groups),
+                                    .top_groups = std::max(1, router.top_groups)});
+  const double experts = std::max(1.0, all / places);
   if (std::fmod(experts, k) == 0) return 1;
   return std::min(places, std::fmod(k, experts) == 0 ? k / experts : 1 + (k - 1) / experts);
 }
@@ -177,17 +166,18 @@ double WorkPricer::places_of_token(double places, double k) const {
 double WorkPricer::dispatch(const WorkItem& item) const {
   const GroupPlacement& group = placements_.ep;
   if (group.size <= 1) return 0;
-  double slowest = 0, started = 0;
-  for (int level = 0; level <= *group.level; ++level) {
-    started += cluster_.fabric[at(level)].latency_us / kMicroseconds;
-    const double places =
-        level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
-    const double leaving = item.bytes * places_of_token(places, item.count) * (places - 1) / places;
-    const double rate =
-        link_capacity_bytes_per_s(cluster_, level) * all_to_all_fraction(cluster_, level);
-    slowest = std::max(slowest, leaving / rate);
-  }
-  return started + operator_constants().simple_us / kMicroseconds + slowest * (1 + imbalance_);
+  const bool hybrid = run_.settings.expert_dispatch == program::ExpertDispatch::HybridEp;
+  const int k = static_cast<int>(item.count);
+  const ExchangeWork work{
+      .kernels = hybrid ? ExchangeKernels::HybridEp : ExchangeKernels::DeepEp,
+      .part = item.combines ? ExchangePart::Combine : ExchangePart::Dispatch,
+      .tokens = item.m * (1 + imbalance_),
+      .bytes = item.bytes / item.m,
+      .token_ranks = places_of_token(group.size, k),
+      .token_nodes = places_of_token(group.domains.front(), k),
+      .ranks = group.size,
+      .sms = static_cast<double>(run_.settings.expert_dispatch_sms.value_or(0))};
+  return exchange_seconds(work, group, cluster_);
 }
 
 double WorkPricer::flash(const WorkItem& item) const {

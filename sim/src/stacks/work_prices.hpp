@@ -64,7 +64,7 @@ class WorkPricer {
   double product(const WorkItem& item) const;
   double flash(const WorkItem& item) const;
   double dispatch(const WorkItem& item) const;
-  double places_of_token(double places, double k) const;
+  double places_of_token(double places, int k) const;
   const GroupPlacement& placement_of(program::Group group) const;
 
   const TrainingRun& run_;

@@ -1,5 +1,6 @@
 // Tables of single operators that were timed alone on real GPUs, as extracted from
-// ai-dynamo/aiconfigurator: gemm.csv, attention.csv, mla.csv, moe.csv and nccl.csv.
+// ai-dynamo/aiconfigurator: gemm.csv, attention.csv, mla.csv, moe.csv, nccl.csv, deepep.csv and
+// domain_exchange.csv.
 #pragma once
 
 #include <string>
@@ -48,13 +49,37 @@ struct CollectiveWork {
   bool switches_sum = true;  // NVSwitch adds floating-point numbers, but not bytes
 };
 
+enum class ExchangeKernels {
+  DeepEp,    // DeepEP's normal kernels: SMs copy rows through buffers (csrc/kernels/internode.cu)
+  HybridEp,  // its branch by NVIDIA: bulk copies (TMA) straight to other ranks' memory
+  OneSided,  // TensorRT-LLM's, likewise, by as many SMs as it takes
+  TwoSided,  // TensorRT-LLM's: through queues between each two ranks
+};
+enum class ExchangePart { Prepare, Dispatch, Combine };
+
+/// Rows of a rank's tokens to the ranks of their experts, or (combine) their sums back.
+struct ExchangeWork {
+  ExchangeKernels kernels = ExchangeKernels::DeepEp;
+  ExchangePart part = ExchangePart::Dispatch;
+  double tokens = 0;       // of a rank
+  double bytes = 0;        // of one row as it travels
+  double token_ranks = 0;  // that hold experts of a token, expected
+  double token_nodes = 1;  // innermost domains that do
+  int ranks = 2;           // that take part
+  double sms = 0;          // that the kernel takes; 0 = its default
+};
+
 /// One timed operator.
 struct MeasuredWork {
   std::string device;
-  std::string group;  // rows that one table of errors holds together: the dtype
-  std::variant<ProductWork, AttentionWork, ExpertsWork, CollectiveWork> work;
+  std::string
+      group;  // rows that one table of errors holds together: the dtype, or exchange_group()
+  std::variant<ProductWork, AttentionWork, ExpertsWork, CollectiveWork, ExchangeWork> work;
   double seconds = 0;
 };
+
+/// The group of DeepEP's rows: "dispatch, 2 nodes".
+std::string exchange_group(ExchangePart part, int nodes);
 
 /// The tables' files, in the order of their reports.
 const std::vector<std::string>& operator_files();

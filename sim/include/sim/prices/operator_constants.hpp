@@ -52,6 +52,18 @@ struct OperatorConstants {
   // Around the experts, of each element that is routed.
   double permuted_bytes = 4.6;
   double permuted_clocks = 0.53;
+  // Exchange of experts' rows. DeepEP's times are those of one SM.
+  double deepep_us = 41;              // start and end
+  double deepep_row_us = 0.13;        // of a row between two ranks
+  double deepep_row_kb_us = 0.019;    // of its bytes, each 1,000
+  double deepep_token_kb_us = 0.095;  // of 1,000 bytes of a token, which is read or summed once
+  double deepep_relay_kb_us = 0.07;   // of 1,000 bytes that a rank passes on to its node
+  double deepep_sum_kb_us = 0.16;     // of 1,000 bytes that it adds up for another node
+  double deepep_notify_us = 100;      // counts across nodes, before the rows
+  double deepep_links = 0.8;          // of the rate that rings reach inside a domain, by queues
+  double exchange_wire = 0.95;        // of the rate that links between nodes reach
+  double two_sided_token_us = 0.045;
+  double prepared_token_us = 0.007;  // counting and sorting of its experts
 };
 
 const std::vector<NamedMember<OperatorConstants>>& operator_constant_members();
