@@ -129,7 +129,7 @@ struct SettingWord {
   std::string_view word;
   std::string_view setting;
 };
-constexpr std::array<SettingWord, 13> kSettingWords{{
+constexpr std::array<SettingWord, 12> kSettingWords{{
     {"async_tp", "async_tp=true"},
     {"balanced_routing", "balanced_routing=true"},
     {"compile", "compile=all"},
@@ -137,7 +137,6 @@ constexpr std::array<SettingWord, 13> kSettingWords{{
     {"cuda_graphs:full", "cuda_graphs=full"},
     {"eager", "compile=none"},
     {"fp32_grad_accum", "gradient_dtype=fp32"},
-    {"fused_dispatch", "expert_dispatch=deepep"},
     {"megatron_fsdp", "megatron_fsdp=true"},
     {"moe_a2a_overlap", "overlap_ep=true"},
     {"no_grouped_gemm", "grouped_experts=false"},
@@ -170,7 +169,10 @@ void set_switch(const std::string& word, TrainingRun& run) {
     run.context_parallel = program::ContextMethod::Ring;
   else if (key == "embedding_and_head_as_layers")
     run.count_ends_as_layers = true;
-  else if (key == "flushes")
+  else if (key == "fused_dispatch") {
+    run.any_fused_dispatch = true;
+    run.settings.expert_dispatch = program::ExpertDispatch::DeepEp;
+  } else if (key == "flushes")
     run.flushes = flushes(value, run);
   else if (key == "offload_activations")
     run.offload_activation_layers = number_after(value, "").value_or(run.model.num_layers);

@@ -120,6 +120,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "launches that bring a micro-batch to the first and to the last stage", at_least(0));
   v.optional("recompute_stops_early", p.recompute_stops_early,
              "recomputes no more than backward reads");
+  v.optional("recompute_skips_gathers", p.recompute_skips_gathers,
+             "nor gathers what its backward pass gathers");
   v.optional("keeps_unread_products", p.keeps_unread_products,
              "recompute by operation keeps products that backward does not read, too");
   v.optional("keeps_exchanged_rows", p.keeps_exchanged_rows,

@@ -8,6 +8,11 @@ namespace {
 
 using models::OpKind;
 
+bool is_exchange(const WorkItem& item) {
+  return item.kind == WorkKind::Dispatch ||
+         (item.kind == WorkKind::Collective && item.group == program::Group::Ep);
+}
+
 }  // namespace
 
 void LayerWalk::count_saved(bool recomputed) {
@@ -124,11 +129,24 @@ double LayerWalk::kept_product_bytes() const {
   return bytes;
 }
 
-void LayerWalk::keep_what_backward_reads(std::vector<WorkItem>& items) {
-  const auto last = std::find_if(items.rbegin(), items.rend(), [](const WorkItem& item) {
-    return item.kind == WorkKind::Product;
-  });
-  if (last != items.rend()) items.erase(std::prev(last.base()), items.end());
+/// Leaves out the layer's last product, and of experts the last and all up to the end of their way
+/// back, whose results nothing in the backward pass reads.
+void LayerWalk::keep_what_backward_reads(std::vector<WorkItem>& items) const {
+  const auto last_of = [&](auto is_one) {
+    const auto last = std::find_if(items.rbegin(), items.rend(), is_one);
+    return last == items.rend() ? items.end() : std::prev(last.base());
+  };
+  if (const auto last =
+          last_of([](const WorkItem& item) { return item.kind == WorkKind::Product; });
+      last != items.end() && !last->routed)
+    items.erase(last);
+  const auto experts =
+      last_of([](const WorkItem& item) { return item.kind == WorkKind::Product && item.routed; });
+  const auto back = last_of(is_exchange);
+  if (experts != items.end())
+    items.erase(experts,
+                back != items.end() && experts < back ? std::next(back) : std::next(experts));
+  if (!profile_.recompute_skips_gathers) return;
   std::erase_if(items, [](const WorkItem& item) {
     return item.kind == WorkKind::Collective && item.collective == Collective::AllGather &&
            item.group == Group::Tp;

@@ -125,7 +125,7 @@ class LayerWalk {
   double kept_product_bytes() const;
   /// Backward reads the input of a layer's last product, but nothing after it; what is gathered to
   /// recompute serves the weight gradients' gathers, too.
-  static void keep_what_backward_reads(std::vector<WorkItem>& items);
+  void keep_what_backward_reads(std::vector<WorkItem>& items) const;
   void add_recompute();
 
   const models::LayerGraph& layer_;

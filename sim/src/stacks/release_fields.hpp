@@ -50,6 +50,8 @@ void fields(Visitor& v, RecipePlace& p) {
   v.optional("architecture", p.architecture, "of the devices");
   v.optional("racks", p.racks, "NVLink joins the devices of several nodes");
   v.optional("experts", p.experts, "models with them, or without");
+  v.optional("fused_dispatch", p.fused_dispatch,
+             "runs that state a fused dispatcher without its name, or others");
   v.optional("precisions", p.precisions, "none: any");
 }
 

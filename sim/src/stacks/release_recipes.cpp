@@ -10,12 +10,17 @@
 namespace meshplan::sim {
 namespace {
 
+bool has_racks(const Cluster& cluster) {
+  return !cluster.fabric.empty() &&
+         cluster.fabric.front().ranks_per_group > cluster.devices_per_node;
+}
+
 bool holds(const RecipePlace& where, const Cluster& cluster, const TrainingRun& run) {
-  const bool racks =
-      !cluster.fabric.empty() && cluster.fabric.front().ranks_per_group > cluster.devices_per_node;
+  const bool racks = has_racks(cluster);
   return where.architecture.value_or(cluster.device.architecture) == cluster.device.architecture &&
          where.racks.value_or(racks) == racks &&
          where.experts.value_or(run.model.moe.has_value()) == run.model.moe.has_value() &&
+         where.fused_dispatch.value_or(run.any_fused_dispatch) == run.any_fused_dispatch &&
          (where.precisions.empty() ||
           std::ranges::find(where.precisions, run.precision) != where.precisions.end());
 }
@@ -36,10 +41,18 @@ bool contradicts(const program::StackSettings& chosen, const TrainingRun& stated
   return program::contradict(same_dispatch, s);
 }
 
+/// Between the nodes of a rack tokens go by HybridEP: DeepEP's kernels reach their peers inside a
+/// node of eight (Megatron-Bridge, training/flex_dispatcher_backend.py).
+void name_fused_dispatch(const Cluster& cluster, TrainingRun& run) {
+  if (run.any_fused_dispatch && has_racks(cluster))
+    run.settings.expert_dispatch = program::ExpertDispatch::HybridEp;
+}
+
 }  // namespace
 
 std::vector<std::string> take_recipes(const Cluster& cluster, ExecutionProfile& profile,
                                       TrainingRun& run) {
+  name_fused_dispatch(cluster, run);
   const SoftwareRelease software = parse_software(run.profile);
   if (!run.settings.recipes.value_or(software.release.has_value())) return {};
   const TrainingRun stated = run;
@@ -50,7 +63,9 @@ std::vector<std::string> take_recipes(const Cluster& cluster, ExecutionProfile& 
     const bool known = !release || Release::parse(recipe.since) <= release;
     if (!known || !holds(recipe.where, cluster, stated) || contradicts(recipe.settings, stated))
       continue;
-    run.settings = merged(stated.settings, merged(recipe.settings, run.settings));
+    program::StackSettings kept = stated.settings;
+    if (stated.any_fused_dispatch && recipe.settings.expert_dispatch) kept.expert_dispatch.reset();
+    run.settings = merged(kept, merged(recipe.settings, run.settings));
     profile.flash = recipe.flash.value_or(profile.flash);
     chosen.push_back(fmt::format("since {}: {}", recipe.since, recipe.source));
   }

@@ -97,7 +97,8 @@ struct ExecutionProfile {
   double issue_fraction = 1;  // of an eager launch's host time: 1 = Python and autograd issue each
   double layer_kernels = 0;   // launches and hooks of a layer that no operation explains
   double load_kernels = 0;    // of a micro-batch: its tokens to tp ranks, masks, positions
-  bool recompute_stops_early = false;  // leaves out what backward does not read
+  bool recompute_stops_early = false;    // leaves out what backward does not read
+  bool recompute_skips_gathers = false;  // ... and tp's gathers, which the backward pass does
   // Recompute by operation keeps products that backward does not read, too.
   bool keeps_unread_products = false;
   // ... and what an exchange with the ranks of experts brings, else it is exchanged again.

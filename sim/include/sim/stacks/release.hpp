@@ -50,6 +50,7 @@ struct RecipePlace {
   std::optional<Architecture> architecture;
   std::optional<bool> racks;  // does NVLink join the devices of several nodes?
   std::optional<bool> experts;
+  std::optional<bool> fused_dispatch;    // does the run state a fused dispatcher, whichever?
   std::vector<RunPrecision> precisions;  // empty: any
   bool operator==(const RecipePlace&) const = default;
 };

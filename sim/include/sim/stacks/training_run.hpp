@@ -79,8 +79,10 @@ struct TrainingRun {
   double expert_imbalance = 1;      // Plan::expected_expert_imbalance; 1: as routers usually are
   bool offload_optimizer = false;
   bool offload_parameters = false;
-  std::string cluster;   // key of a preset
-  std::string profile;   // key of an execution profile, with a release or not
+  std::string cluster;              // key of a preset
+  std::string profile;              // key of an execution profile, with a release or not
+  bool any_fused_dispatch = false;  // experts by a fused dispatcher whose name is not stated: what
+                                    // settings name is a guess that recipes and racks overrule
   bool undated = false;  // it ran at some time in the past, with a release that nobody knows
 
   int num_microbatches() const {
