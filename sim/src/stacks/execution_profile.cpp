@@ -102,6 +102,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("cross_entropy", p.cross_entropy, "per logit");
   v.optional("fp8_cast", p.fp8_cast, "per element of a product's input and output gradient");
   v.optional("block_cast", p.block_cast, "the same with a scale per block");
+  v.optional("expert_padding", p.expert_padding,
+             "per routed element that FP8 products of experts want in whole tiles");
   v.optional("ring", p.ring, "per output element and step of a context-parallel ring");
   v.optional("context", p.context, "exchange of keys and values: ring, gather, gather_then_ring");
   v.optional("flash", p.flash, "generation of fused attention");

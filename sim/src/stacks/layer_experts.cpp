@@ -52,6 +52,7 @@ void LayerWalk::grouped_linear(const Op& op) {
     casts(column ? routed_ * k : 0, column ? 0 : routed_ * n, 1, true);
   else if (run_is_fp8())
     casts(routed_ * k, routed_ * n, experts, true);
+  pad_rows(column ? k : n);
   const bool bias = op.parameters.size() > 1;
   if (bias && !column && !is_on(run_.settings.fused_experts)) {
     OperationHabit added = profile_.expert_bias;
@@ -60,6 +61,17 @@ void LayerWalk::grouped_linear(const Op& op) {
     streams(added, routed_ * n);
   }
   save_product_input(input, run_is_fp8());
+}
+
+/// Rows that are copied to places in multiples of what FP8 products want, before the first product
+/// and after the last one: Transformer Engine's Fp8Padding and Fp8Unpadding (Megatron-LM,
+/// core/transformer/moe/experts.py, TEGroupedMLP.forward). Experts of fixed capacity have such
+/// multiples, and recipes that fuse experts let the router pad
+/// (moe_router_padding_for_quantization).
+void LayerWalk::pad_rows(double width) {
+  if (!run_is_fp8() || is_on(run_.settings.token_drop) || is_on(run_.settings.fused_experts))
+    return;
+  streams(profile_.expert_padding, routed_ * width);
 }
 
 WorkItem LayerWalk::to_experts(double d, bool combines) const {
@@ -100,11 +112,19 @@ void LayerWalk::dispatch(const Op& op) {
   places_[at(op.outputs.front())] = Place::Expert;
   const double d = width(op.inputs.front(), Place::Residual);
   const double bytes = routed_ / parallel.etp * d * kHalfBytes;
-  streams(profile_.permutation, routed_ / parallel.etp * d);
+  const std::size_t first = work_.forward.size();
+  // A fused dispatcher takes tokens as they are and hands on their sums.
+  if (parallel.ep == 1 || !fused_dispatch(run_))
+    streams(profile_.permutation, routed_ / parallel.etp * d);
   if (parallel.ep > 1) {
     exchange_tokens(d, true);
     streams(profile_.permutation, routed_ * d);  // by expert, after arrival
   }
+  // The host reads how many rows each expert gets before it launches what works on them (Megatron-
+  // LM, core/transformer/moe/token_dispatcher.py, cuda_sync_point; torchtitan, input_splits), but
+  // for fixed capacities and for products that read it on the device.
+  if (!is_on(run_.settings.token_drop) && !is_on(run_.settings.fused_experts))
+    work_.forward[first].awaited = true;
   if (parallel.etp > 1) {
     forward(exchange(Collective::AllGather, Group::Etp, bytes));
     backward(exchange(Collective::ReduceScatter, Group::Etp, bytes * parallel.etp));
@@ -124,7 +144,8 @@ void LayerWalk::combine(const Op& op) {
     exchange_tokens(d, false);
     streams(profile_.permutation, routed_ * d);
   }
-  streams(profile_.permutation, routed_ / parallel.etp * d);
+  if (parallel.ep == 1 || !fused_dispatch(run_))
+    streams(profile_.permutation, routed_ / parallel.etp * d);
   if (profile_.weighs_expert_outputs) save(op.inputs.front(), kHalfBytes);
 }
 

@@ -136,16 +136,13 @@ void LayerWalk::keep_what_backward_reads(std::vector<WorkItem>& items) const {
     const auto last = std::find_if(items.rbegin(), items.rend(), is_one);
     return last == items.rend() ? items.end() : std::prev(last.base());
   };
-  if (const auto last =
-          last_of([](const WorkItem& item) { return item.kind == WorkKind::Product; });
-      last != items.end() && !last->routed)
-    items.erase(last);
+  const auto is_product = [](const WorkItem& item) { return item.kind == WorkKind::Product; };
+  items.erase(last_of(is_product), items.end());
   const auto experts =
-      last_of([](const WorkItem& item) { return item.kind == WorkKind::Product && item.routed; });
+      last_of([&](const WorkItem& item) { return is_product(item) && item.routed; });
   const auto back = last_of(is_exchange);
-  if (experts != items.end())
-    items.erase(experts,
-                back != items.end() && experts < back ? std::next(back) : std::next(experts));
+  if (experts != items.end() && back != items.end() && experts < back)
+    items.erase(experts, std::next(back));
   if (!profile_.recompute_skips_gathers) return;
   std::erase_if(items, [](const WorkItem& item) {
     return item.kind == WorkKind::Collective && item.collective == Collective::AllGather &&

@@ -107,6 +107,7 @@ class LayerWalk {
   void grouped_linear(const Op& op);
   /// Tokens to the ranks of their experts, or back. A fused dispatcher sends one copy to a rank
   /// (and across the network to a node) that holds several of a token's experts.
+  void pad_rows(double width);
   WorkItem to_experts(double d, bool combines) const;
   WorkItem gathered_by_experts(double d, bool gathers) const;
   /// To the experts' ranks, or back.

@@ -46,6 +46,7 @@ struct WorkItem {
   bool beside_product = false;   // a tp collective that can move under the product next to it
   bool beside_gradient = false;  // one of them under the other gradient's product, whole
   double kernels = 1;            // launches by the host
+  bool awaited = false;          // the host waits for all before it, to know how many rows come
   bool static_router = false;    // of the router: what partial CUDA graphs of expert layers capture
   bool operator==(const WorkItem&) const = default;
 };

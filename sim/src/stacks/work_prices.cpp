@@ -235,12 +235,40 @@ PhaseTime& PhaseTime::add(const PhaseTime& other, double times) {
   return *this;
 }
 
+namespace {
+
+/// What a device idles while the host launches, where the host waits for it now and then and so
+/// cannot run ahead: in each part between two waits the longer of both counts.
+class IdleTime {
+ public:
+  explicit IdleTime(double host_factor) : host_factor_(host_factor) {}
+
+  void await(const PhaseTime& now) {
+    const double host = host_factor_ * now.host;
+    seconds_ += std::max(0.0, (host - host_) - (now.gpu() - gpu_));
+    host_ = host;
+    gpu_ = now.gpu();
+    began_ = true;
+  }
+  bool began() const { return began_; }
+  double seconds() const { return seconds_; }
+
+ private:
+  double host_factor_;
+  double seconds_ = 0, host_ = 0, gpu_ = 0;
+  bool began_ = false;
+};
+
+}  // namespace
+
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
   double overlappable = 0, last_flash = 0, beside_gradients = 0;
   const bool graphs_router = run_.settings.cuda_graphs == program::CudaGraphs::Partial;
+  IdleTime idle(host_factor_);
   for (const WorkItem& item : items) {
+    if (item.awaited) idle.await(time);
     const double issued = graphs_router && item.static_router ? 0 : item.kernels;
     switch (item.kind) {
       case WorkKind::Product: {
@@ -316,7 +344,10 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
                                  beside_gradients - time.products);
   time.exposed += slowed;
   time.hidden += beside_gradients - slowed;
+  const bool awaited = idle.began();
+  if (awaited) idle.await(time);
   time.host *= host_factor_;
+  if (awaited) time.host = std::max(time.host, time.gpu() + idle.seconds());
   return time;
 }
 

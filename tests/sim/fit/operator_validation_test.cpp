@@ -99,6 +99,49 @@ TEST_CASE("A gather's message is what one rank passes in", "[sim][operators]") {
   CHECK_FALSE(is_judged(row_of("gemm.csv", "h100_sxm,bfloat16,512,4096,4096,9", kGemm)));
 }
 
+// DeepEP's tables have both ways in a line: 2 of 8 experts over 8 ranks of one node are 2 ranks;
+// FP8 rows with a scale for each 128 elements there, 16 bit back; counts before them belong to
+// each.
+TEST_CASE("A line of DeepEP's is two exchanges", "[sim][operators]") {
+  const char* header =
+      "device,nodes,hidden,tokens_per_rank,top_k,experts,sms,dispatch_us,dispatch_notify_us,"
+      "combine_us,combine_notify_us";
+  const std::string text = std::string(header) + "\nh100_sxm,1,1024,512,2,8,20,30,1,40,2\n" +
+                           "h100_sxm,8,7168,512,8,256,20,30,0,40,0\n";
+  const auto rows = parse_measured_works(text, "deepep.csv");
+  REQUIRE(rows.size() == 4);
+  const auto& out = std::get<ExchangeWork>(rows[0].work);
+  const auto& back = std::get<ExchangeWork>(rows[1].work);
+  CHECK(out.part == ExchangePart::Dispatch);
+  CHECK(out.bytes == 1024 + 8 * 4);
+  CHECK(out.token_ranks == Approx(2));
+  CHECK(out.token_nodes == 1);
+  CHECK(rows[0].seconds == Approx(31e-6));
+  CHECK(back.part == ExchangePart::Combine);
+  CHECK(back.bytes == 2048);
+  CHECK(rows[1].seconds == Approx(42e-6));
+  CHECK(rows[1].group == "combine, 1 node");
+  CHECK(std::get<ExchangeWork>(rows[2].work).ranks == 64);
+  CHECK(std::get<ExchangeWork>(rows[2].work).token_nodes == Approx(3.62901).epsilon(1e-4));
+}
+
+// Eight experts of a token lie in as many ranks as there are, up to eight.
+TEST_CASE("A domain's exchange is even", "[sim][operators]") {
+  const char* header =
+      "device,operation,kernels,dtype,tokens_per_rank,hidden,top_k,experts,ep,distribution,time_us";
+  const auto row =
+      row_of("domain_exchange.csv",
+             "gb200,alltoall_dispatch,NVLinkOneSided,nvfp4,512,7168,8,256,4,balanced,9", header);
+  const auto& work = std::get<ExchangeWork>(row.work);
+  CHECK(work.token_ranks == 4);
+  CHECK(work.bytes == 7168 / 2 + 7168 / 16);
+  CHECK(row.group == "one-sided dispatch");
+  CHECK_THROWS_WITH(
+      row_of("domain_exchange.csv",
+             "gb200,alltoall_dispatch,NVLinkThreeSided,nvfp4,512,7168,8,256,4,balanced,9", header),
+      Contains("NVLinkOneSided"));
+}
+
 TEST_CASE("A wrong operator table is named", "[sim][operators]") {
   CHECK_THROWS_WITH(row_of("gemm.csv", "h100_sxm,fp7,1,1,1,1", kGemm),
                     Contains("gemm.csv: line 2") && Contains("fp7"));

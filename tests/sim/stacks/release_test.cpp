@@ -192,7 +192,8 @@ TEST_CASE("Recipes of a release choose what a run leaves open", "[sim][software]
   CHECK(predict(experts("megatron-core@25.09")).step_time_s == open);
 
   TrainingRun stated = experts("megatron-core");
-  stated.settings.expert_dispatch = program::ExpertDispatch::DeepEp;
+  stated.settings.expert_dispatch = program::ExpertDispatch::HybridEp;
+  stated.settings.expert_dispatch_sms = 32;
   stated.settings.cuda_graphs = program::CudaGraphs::Partial;
   const double hybrid = predict(stated).step_time_s;
   CHECK(hybrid < open);
@@ -205,6 +206,26 @@ TEST_CASE("Recipes of a release choose what a run leaves open", "[sim][software]
   const double newest = predict(stated).step_time_s;
   CHECK(newest < hybrid);
   CHECK(predict(experts("megatron-core@26.08")).step_time_s == newest);
+}
+
+// A table that says no more than "fused": HybridEP on racks, and on nodes of eight since 26.02.
+TEST_CASE("A fused dispatcher without a name is the release's", "[sim][software]") {
+  using program::ExpertDispatch;
+  const auto dispatch = [](const char* cluster, const char* software) {
+    TrainingRun run = experts(software);
+    run.cluster = cluster;
+    run.any_fused_dispatch = true;
+    run.settings.expert_dispatch = ExpertDispatch::DeepEp;
+    return PreparedRun(run).run().settings.expert_dispatch;
+  };
+  CHECK(dispatch("gb200-nvl72", "megatron-core") == ExpertDispatch::HybridEp);
+  CHECK(dispatch("gb200-nvl72", "megatron-core@25.09") == ExpertDispatch::HybridEp);
+  CHECK(dispatch("dgx-b200", "megatron-core@25.11") == ExpertDispatch::DeepEp);
+  CHECK(dispatch("dgx-b200", "megatron-core@26.02") == ExpertDispatch::HybridEp);
+  TrainingRun stated = experts("megatron-core@26.02");  // a name stands
+  stated.cluster = "dgx-b200";
+  stated.settings.expert_dispatch = ExpertDispatch::DeepEp;
+  CHECK(PreparedRun(stated).run().settings.expert_dispatch == ExpertDispatch::DeepEp);
 }
 
 TEST_CASE("Recipes choose only where they are for such runs", "[sim][software]") {
@@ -241,12 +262,14 @@ TEST_CASE("Recipes choose only where they are for such runs", "[sim][software]")
 // Of 16 experts a rank: a product is issued 16 times for each of two matrices, or once. Casts of
 // their inputs are 4 kernels for each expert and matrix, or one for all in front of the first. The
 // activation's kernel goes, and so do its bytes, 6 for each of R F elements; the second input's 6 R
-// F are cast in the epilogue, the first one's 6 R D become 4 R D.
+// F are cast in the epilogue, the first one's 6 R D become 4 R D. Rows are not padded before the
+// first product and after the second: two kernels of 4 R D.
 TEST_CASE("Fused experts are few kernels, and pass memory less often", "[sim][software]") {
   const std::vector<WorkItem> apart = forward_work(false), fused = forward_work(true);
-  CHECK(launches(apart) - launches(fused) == 2 * 16 - 2 + 2 * 16 * 4 - 1 + 1);
+  CHECK(launches(apart) - launches(fused) == 2 * 16 - 2 + 2 * 16 * 4 - 1 + 1 + 2);
   const double routed = 4.0 * 4096 * 8, d = 2048, f = 768;
-  CHECK(streamed(apart) - streamed(fused) == Approx(routed * ((6 - 4) * d + (6 + 6) * f)));
+  CHECK(streamed(apart) - streamed(fused) ==
+        Approx(routed * ((6 - 4) * d + (6 + 6) * f + 2 * 4 * d)));
 }
 
 // With one head size 2 products of attention are twice as fast in FP8, its exponentials are not:

@@ -302,8 +302,15 @@ TEST_CASE("Experts: what evens the load or merges copies is not slower", "[sim][
       CAPTURE(stack, ep);
       const auto ratio = [&](const Change& change) { return slower_by(run, change); };
       CHECK(ratio([](auto& r) { r.settings.balanced_routing = true; }) < 1);
+      // Eight of 256 experts lie in two nodes, so that 16 ranks get 2 rows over the network, not 8.
+      run.model.moe->num_experts = 256;
+      run.model.moe->top_k = 8;
+      run.parallel.dp = run.parallel.ep = 16;
+      run.parallel.tp = run.parallel.pp = 1;
       CHECK(ratio([](auto& r) { r.settings.expert_dispatch = program::ExpertDispatch::DeepEp; }) <
             1);
+      run = mixtral(stack);
+      run.parallel.ep = ep;
       CHECK(ratio([](auto& r) { r.settings.overlap_ep = true; }) < 1);
       CHECK(ratio([](auto& r) { r.settings.grouped_experts = false; }) >= 1 / kSame);
       const RunPrediction own = predict(run);

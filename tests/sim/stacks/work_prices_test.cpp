@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "prices/device_speeds.hpp"
+#include "prices/expert_exchange.hpp"
 #include "sim/prices/pricing.hpp"
 #include "sim/run_cases.hpp"
 #include "sim/stacks/work_sums.hpp"
@@ -27,17 +28,24 @@ struct Priced {
   WorkPricer pricer() const { return {run, profile, cluster, placements, constants}; }
 };
 
-/// Part of NVLink's rate that an all-to-all reaches on A100 nodes.
-double all_to_all_inside() {
-  return operator_constants().links_ampere * operator_constants().all_to_all;
+constexpr double kExchangedTokens = 65536, kExchangedRow = 16384;  // a GiB of tokens
+
+/// Each token to `experts` experts.
+WorkItem dispatch_to(double experts) {
+  return {.kind = WorkKind::Dispatch,
+          .count = experts,
+          .m = kExchangedTokens,
+          .bytes = kExchangedTokens * kExchangedRow};
 }
 
-/// Seconds of a dispatch without bytes: a collective's start, and a hop of each level.
-double start_of_dispatch(const Priced& priced) {
-  double us = operator_constants().simple_us;
-  for (int level = 0; level <= *priced.placements.ep.level; ++level)
-    us += priced.cluster.fabric[static_cast<std::size_t>(level)].latency_us;
-  return us / 1e6;
+/// Seconds of the kernel itself, for a token that goes to so many ranks and nodes.
+double exchange_to(double ranks, double nodes, const Priced& priced) {
+  const WorkPricer pricer = priced.pricer();
+  return exchange_seconds({.tokens = kExchangedTokens,
+                           .bytes = kExchangedRow,
+                           .token_ranks = ranks,
+                           .token_nodes = nodes},
+                          priced.placements.ep, pricer.cluster());
 }
 
 }  // namespace
@@ -138,48 +146,45 @@ TEST_CASE("Overlapped tensor parallelism pays a part, or what sticks out", "[sim
   CHECK(small.exposed == Approx(c - small.products));
 }
 
-// Two experts a token over eight ranks: 8 (1 - (7/8)^2) = 1.875 ranks on average, 7/8 of them
-// others: 1.640625 GB of 1 GB of tokens leave over the link, at what nccl-tests reach of its rate.
+// Two of eight experts a token over eight ranks: two ranks. A stated imbalance is that of the
+// busiest rank's rows.
 TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
+  run.model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 64};
   run.settings.balanced_routing = true;
-  Priced priced(run);
-  const double seconds =
-      priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-  const double bytes =
-      1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside());
-  CHECK(seconds == Approx(bytes + start_of_dispatch(priced)));
+  const Priced priced(run);
+  const double even = priced.pricer().price({dispatch_to(2)}).exposed;
+  CHECK(even == Approx(exchange_to(2, 1, priced)));
+  WorkItem back = dispatch_to(2);
+  back.combines = true;
+  CHECK(priced.pricer().price({back}).exposed == Approx(even));  // inside a node as much
+
+  run.settings.balanced_routing = {};
+  run.expert_imbalance = 1.5;
+  const double start = exchange_seconds({}, priced.placements.ep, priced.pricer().cluster());
+  CHECK(Priced(run).pricer().price({dispatch_to(2)}).exposed - start ==
+        Approx(1.5 * (even - start)));
 }
 
-// DeepSeek-V3 (section 2.1.2): 8 of 256 experts, in 4 of 8 groups. Over 8 ranks a group each: 4
-// copies, of which 7/8 leave. Over 64 ranks, 8 a node, a token passes the network for 4 nodes, and
-// reaches in each one 8 (1 - (7/8)^2) ranks. Over 2 nodes, four groups each, the other one holds
-// none of the four with 4/8 3/7 2/6 1/5 = 1/70.
+// DeepSeek-V3 (section 2.1.2): 8 of 256 experts, in 4 of 8 groups. Over 8 ranks a group each, and
+// of 128 eligible experts 32 a rank: 4 (1 - C(96, 8) / C(128, 8)) = 3.62901 ranks. Over 64 ranks, 8
+// a node, as many nodes, and 4 of 128 experts a rank: 32 (1 - C(124, 8) / C(128, 8)) = 7.35937.
 TEST_CASE("Groups limit the places that a token is sent to", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.model.moe = models::MoeSpec{.num_experts = 256, .top_k = 8, .expert_ffn_size = 64};
   run.model.moe->router.num_groups = 8;
   run.model.moe->router.top_groups = 4;
   run.settings.balanced_routing = true;
-  const auto seconds = [&](int ranks) {
+  const auto check = [&](int ranks, double of_token, double nodes) {
     run.parallel.dp = run.parallel.ep = ranks;
-    Priced priced(run);
-    const double all =
-        priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 8, .bytes = 1e9}}).exposed;
-    return all - start_of_dispatch(priced);
+    const Priced priced(run);
+    CHECK(priced.pricer().price({dispatch_to(8)}).exposed ==
+          Approx(exchange_to(of_token, nodes, priced)).epsilon(1e-5));
   };
-  const Priced priced(run);
-  const auto over = [&](int level, double inside) {
-    return 1e9 / (link_capacity_bytes_per_s(priced.cluster, level) * inside);
-  };
-  CHECK(seconds(8) == Approx(4 * 7.0 / 8 * over(0, all_to_all_inside())));
-  const double across = priced.constants.all_to_all;
-  CHECK(seconds(64) ==
-        Approx(std::max(4 * 7.0 / 8 * over(1, across),
-                        32 * (1 - 49.0 / 64) * 63 / 64 * over(0, all_to_all_inside()))));
-  CHECK(seconds(16) == Approx(2 * (1 - 1.0 / 70) / 2 * over(1, across)));
+  check(8, 3.62901, 1);
+  check(64, 7.35937, 3.62901);
 }
 
 // 1 GB beside nothing is paid whole; with the switch it is left to what other micro-batches
@@ -188,7 +193,7 @@ TEST_CASE("An overlapped exchange is not exposed in its own pass", "[sim][prices
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
-  const std::vector<WorkItem> items{{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}};
+  const std::vector<WorkItem> items{dispatch_to(2)};
   const PhaseTime whole = Priced(run).pricer().price(items);
   run.settings.overlap_ep = true;
   const Priced priced(run);
@@ -213,24 +218,40 @@ TEST_CASE("Attention hides a step of a ring, or a gather, by its share", "[sim][
 }
 
 // Two neighbours: of 16 experts over eight ranks in one rank, of 8 in two; of 24, three a rank, in
-// 1 + 1/3 on average. 7/8 of them are other ranks.
+// 1 + 1/3 on average.
 TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
   run.settings.balanced_routing = true;
-  const auto gigabytes = [&](int experts) {
+  const auto check = [&](int experts, double ranks) {
     run.model.moe = models::MoeSpec{.num_experts = experts, .top_k = 2, .expert_ffn_size = 64};
     Priced priced(run);
     priced.profile.balances_over_neighbours = true;
-    const double seconds =
-        priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-    return (seconds - start_of_dispatch(priced)) * link_capacity_bytes_per_s(priced.cluster, 0) *
-           all_to_all_inside() / 1e9;
+    CHECK(priced.pricer().price({dispatch_to(2)}).exposed == Approx(exchange_to(ranks, 1, priced)));
   };
-  CHECK(gigabytes(16) == Approx(7.0 / 8));
-  CHECK(gigabytes(8) == Approx(14.0 / 8));
-  CHECK(gigabytes(24) == Approx(4.0 / 3 * 7 / 8));
+  check(16, 1);
+  check(8, 2);
+  check(24, 4.0 / 3);
+}
+
+// 30 launches of 20 us after the wait take longer than their kernels, however long the stream
+// before it kept the device busy.
+TEST_CASE("A host that waits for the device cannot run ahead", "[sim][prices]") {
+  Priced priced(small_gpt());
+  priced.profile.issue_fraction = 1;
+  priced.constants.host_issue_us = 20;
+  const WorkPricer pricer = priced.pricer();
+  WorkItem before{.kind = WorkKind::Stream, .bytes = 4e9, .kernels = 2};
+  WorkItem after{.kind = WorkKind::Stream, .bytes = 1, .kernels = 30};
+  const auto idle = [&] {
+    const PhaseTime time = pricer.price({before, after});
+    return std::max(0.0, time.host - time.gpu());
+  };
+  CHECK(pricer.price({before}).gpu() > 30 * 20e-6);
+  CHECK(idle() == 0);
+  after.awaited = true;
+  CHECK(idle() == Approx(30 * 20e-6 - pricer.price({after}).compute));
 }
 
 // 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass what collectives reach of 240

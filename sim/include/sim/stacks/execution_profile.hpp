@@ -92,8 +92,9 @@ struct ExecutionProfile {
   OperationHabit fp8_cast{4, 4, 1,
                           1};  // per element of a product's input, of its output's gradient
   OperationHabit block_cast{6, 6, 2, 2};  // the same with a scale per block: rows and columns apart
-  OperationHabit ring{25, 40, 8, 12};     // per output element and step of a context-parallel ring
-  bool saves_fp8_inputs = true;           // a product keeps its input in FP8
+  OperationHabit expert_padding{0, 0, 0, 0};  // per routed element, in FP8: copied to whole tiles
+  OperationHabit ring{25, 40, 8, 12};  // per output element and step of a context-parallel ring
+  bool saves_fp8_inputs = true;        // a product keeps its input in FP8
   double issue_fraction = 1;  // of an eager launch's host time: 1 = Python and autograd issue each
   double layer_kernels = 0;   // launches and hooks of a layer that no operation explains
   double load_kernels = 0;    // of a micro-batch: its tokens to tp ranks, masks, positions
