@@ -7,7 +7,8 @@ Of each device and kind of operator it keeps, one after another, the shape that 
 ten are told to within 2 % or there are enough. What is interpolated is the time over the work's size (FLOP, pairs of
 a query and a key, bytes), as sim/src/prices/measured_shapes.cpp does with the time over the formula's. Kept are shapes
 that training meets: products with all sides of at least 1,024, attention of at least four heads and 1,024 tokens over
-at most 16 sequences, collectives of at least 64 KiB.
+at most 16 sequences, collectives of at least 64 KiB, exchanges of experts' rows inside a node (what several nodes
+reach is their network's).
 """
 import collections
 import csv
@@ -15,12 +16,13 @@ import math
 import pathlib
 import sys
 
-ENOUGH = {"gemm": 900, "attention": 400, "mla": 140, "nccl": 400}
+ENOUGH = {"gemm": 900, "attention": 400, "mla": 140, "nccl": 400, "deepep": 120}
 TOLD = 0.02
 LEAST_SIDE = LEAST_TOKENS = 1024
 LEAST_HEADS = 4
 MOST_SEQUENCES = 16
 LEAST_MESSAGE = 1 << 16
+RANKS = 8  # of a node
 
 
 def gemm(row):
@@ -50,6 +52,21 @@ def nccl(row):
     if row["dtype"] != "half" or size < LEAST_MESSAGE:
         return None
     return (row["operation"], row["ranks"]), (size,), size
+
+
+def deepep(row):
+    hidden, tokens, top_k, experts, sms = (
+        int(row[c]) for c in ("hidden", "tokens_per_rank", "top_k", "experts", "sms"))
+    if row["nodes"] != "1":
+        return None
+    others = experts - experts // RANKS
+    ranks = RANKS * (1 - math.comb(others, top_k) / math.comb(experts, top_k))  # that hold experts of a token
+    return (), (tokens, hidden, ranks, sms), tokens * ranks * hidden
+
+
+def seconds(row):
+    """Of a line: both ways of an exchange are thinned together."""
+    return float(row["time_us"]) if "time_us" in row else float(row["dispatch_us"]) + float(row["combine_us"])
 
 
 def thinned(rows, enough):
@@ -84,7 +101,8 @@ def thinned(rows, enough):
 
 def main():
     source, target = (pathlib.Path(a) for a in sys.argv[1:3])
-    for name, describe in (("gemm", gemm), ("attention", attention), ("mla", mla), ("nccl", nccl)):
+    for name, describe in (("gemm", gemm), ("attention", attention), ("mla", mla), ("nccl", nccl),
+                           ("deepep", deepep)):
         kinds = collections.defaultdict(dict)
         with open(source / f"{name}.csv", newline="") as file:
             reader = csv.DictReader(file)
@@ -93,7 +111,7 @@ def main():
                     continue
                 kind, sizes, work = described
                 line = ",".join(row[c] for c in reader.fieldnames)
-                kinds[row["device"], kind].setdefault(sizes, (sizes, math.log(float(row["time_us"]) / work), line))
+                kinds[row["device"], kind].setdefault(sizes, (sizes, math.log(seconds(row) / work), line))
             header = ",".join(reader.fieldnames)
         devices = collections.defaultdict(list)
         for (device, _), rows in sorted(kinds.items()):

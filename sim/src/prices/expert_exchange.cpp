@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
+#include "prices/measured_shapes.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -46,22 +47,28 @@ class Exchange {
 
   /// DeepEP's SMs: each row costs a fixed time and its bytes, the token its bytes once more, and on
   /// several nodes each row between nodes its bytes at the rank that relays it.
-  double deep_ep_sms(double sms) const {
+  double deep_ep_sms() const {
     const double kilobytes = work_.bytes / 1e3;
     const double row = c_.deepep_row_us + kilobytes * c_.deepep_row_kb_us;
     const double relayed = combines() ? c_.deepep_sum_kb_us : c_.deepep_relay_kb_us;
     const double token = work_.token_ranks * row + kilobytes * c_.deepep_token_kb_us +
                          (num_nodes() > 1 ? work_.token_nodes * kilobytes * relayed : 0);
-    return work_.tokens * token / sms / kMicroseconds;
+    return work_.tokens * token / work_.sms / kMicroseconds;
   }
 
   /// HybridEP's SMs, of all rows. Its authors' figures on GB200 and B200 (DeepEP, branch hybrid-ep,
   /// README): with 16 SMs and more than 8 ranks 600 to 660 GB/s of dispatch in 16 bit, 540 to 600
   /// of combine.
-  double hybrid_ep_sms(double sms) const {
+  double hybrid_ep_sms() const {
     constexpr double kDispatchGbPerS = 40, kCombineGbPerS = 36;  // of an SM
     const double rate = (combines() ? kCombineGbPerS : kDispatchGbPerS) * kGigabyte;
-    return copied() / (rate * sms);
+    return copied() / (rate * work_.sms);
+  }
+
+  /// By such exchanges that were timed. Across nodes none corrects: what was measured there says
+  /// what one cluster's network did, which was a third of its links over 8 nodes.
+  double correction() const {
+    return num_nodes() > 1 ? 1 : exchange_correction(work_, cluster_).factor;
   }
 
   /// Starts, and across nodes the counts that are exchanged before the rows.
@@ -93,21 +100,23 @@ double default_exchange_sms(ExchangeKernels kernels) {
   throw InvariantError("unknown kernels");
 }
 
-double exchange_seconds(const ExchangeWork& work, const GroupPlacement& placement,
+double exchange_seconds(const ExchangeWork& stated, const GroupPlacement& placement,
                         const Cluster& cluster, const OperatorConstants& c) {
   if (placement.size <= 1) return 0;
+  ExchangeWork work = stated;
+  if (work.sms <= 0) work.sms = default_exchange_sms(work.kernels);
   const Exchange exchange(work, placement, cluster, c);
-  const double sms = work.sms > 0 ? work.sms : default_exchange_sms(work.kernels);
   if (work.part == ExchangePart::Prepare)
     return exchange.domain_start() + work.tokens * c.prepared_token_us / kMicroseconds;
   const double outer = exchange.outer_links();
   switch (work.kernels) {
     case ExchangeKernels::DeepEp:
-      return exchange.deep_ep_start() +
-             std::max({outer, exchange.inner_links(c.deepep_links), exchange.deep_ep_sms(sms)});
+      return exchange.correction() *
+             (exchange.deep_ep_start() +
+              std::max({outer, exchange.inner_links(c.deepep_links), exchange.deep_ep_sms()}));
     case ExchangeKernels::HybridEp:
       return exchange.domain_start() +
-             std::max({outer, exchange.inner_links(1), exchange.hybrid_ep_sms(sms)});
+             std::max({outer, exchange.inner_links(1), exchange.hybrid_ep_sms()});
     case ExchangeKernels::OneSided:
       return exchange.domain_start() + std::max(outer, exchange.inner_links(1));
     case ExchangeKernels::TwoSided:

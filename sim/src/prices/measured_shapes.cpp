@@ -80,7 +80,7 @@ TimedDevice* timed_device(std::string_view name) {
 
 /// What a correction depends on, besides the device.
 using Key = std::array<double, 8>;
-constexpr double kProduct = 0, kAttention = 1, kCollective = 2;  // their first items
+constexpr double kProduct = 0, kAttention = 1, kCollective = 2, kExchange = 3;  // first items
 
 /// @param compute  with the device, where the thread does not know the answer
 template <class Compute>
@@ -182,6 +182,14 @@ ShapeCorrection collective_correction(program::Collective collective, int ranks,
     if (collective == program::Collective::AllReduce && sums != switches_sum(timed.sheet()))
       return ShapeCorrection{};
     return timed.shapes().of({.group = "half", .work = CollectiveWork{collective, ranks, bytes}});
+  });
+}
+
+ShapeCorrection exchange_correction(const ExchangeWork& work, const Cluster& cluster) {
+  const Key key{kExchange,        static_cast<double>(work.part),  work.tokens, work.bytes,
+                work.token_ranks, static_cast<double>(work.ranks), work.sms};
+  return remembered(cluster.fabric.front().operators, key, [&](TimedDevice& timed) {
+    return timed.shapes().of({.group = exchange_group(work.part, 1), .work = work});
   });
 }
 

@@ -49,4 +49,7 @@ ShapeCorrection attention_correction(const AttentionWork& attention, std::string
 ShapeCorrection collective_correction(program::Collective collective, int ranks, double bytes,
                                       const Cluster& cluster);
 
+/// Likewise of DeepEP's kernels inside a node.
+ShapeCorrection exchange_correction(const ExchangeWork& work, const Cluster& cluster);
+
 }  // namespace meshplan::sim

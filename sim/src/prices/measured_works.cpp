@@ -312,9 +312,9 @@ WorkShape shape_of(const MeasuredWork& row) {
                         work.tokens * work.top_k / work.experts}),
                   {work.gated ? 1.0 : 0.0}};
         } else if constexpr (std::is_same_v<Work, ExchangeWork>) {
-          return {logs({work.tokens, work.bytes, work.token_ranks, work.sms}),
-                  {static_cast<double>(work.kernels), static_cast<double>(work.part),
-                   static_cast<double>(work.ranks)}};
+          return {logs({work.tokens, work.bytes, work.token_ranks, static_cast<double>(work.ranks),
+                        work.sms}),
+                  {static_cast<double>(work.kernels), static_cast<double>(work.part)}};
         } else {
           return {logs({work.bytes}),
                   {static_cast<double>(work.collective), static_cast<double>(work.ranks)}};
