@@ -49,7 +49,7 @@ reports::PageSearch page_search(const ReportOptions& options, const PlanOnCluste
   const planner::ParallelFor threads = on_threads(options.threads);
   const auto start = std::chrono::steady_clock::now();
   const ElapsedTime elapsed("searching", terminal);
-  reports::PageSearch search{.outcome = planner::search_node_orders(request, threads)};
+  reports::PageSearch search{.outcome = planner::search_open_choices(request, threads)};
   search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   search.cells = planner::degree_grid(request, threads);
   search.frontier = planner::memory_frontier(request, kMostPoints, threads);

@@ -66,7 +66,7 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
   const auto start = std::chrono::steady_clock::now();
   answer.outcome = [&] {
     Progress progress("priced", terminal);
-    return planner::search_node_orders(
+    return planner::search_open_choices(
         answer.request, parallel_for,
         [&](std::size_t done, std::size_t total) { progress.update(done, total); }, stop);
   }();

@@ -9,13 +9,6 @@ namespace {
 
 constexpr int kMostTypes = 3;  // whose orders are searched: six
 
-/// The fastest plan's; none if none fits.
-std::optional<double> step_time_s(const SearchOutcome& outcome) {
-  const auto* result = std::get_if<SearchResult>(&outcome);
-  if (result == nullptr) return std::nullopt;
-  return result->ranked.front().step_time_s();
-}
-
 /// The given order first, so that it stays where another is no faster.
 std::vector<sim::Cluster> orders_of(const SearchRequest& request) {
   std::vector<sim::Cluster> orders;
@@ -48,7 +41,7 @@ SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& para
     if (cut_short) break;
     request.cluster = cluster;
     SearchOutcome outcome = search_it();
-    cut_short = std::visit([](const auto& found) { return found.incomplete; }, outcome);
+    cut_short = is_incomplete(outcome);
     counts += std::visit([](const auto& found) { return found.counts; }, outcome);
     const std::optional<double> seconds = step_time_s(outcome);
     searched.push_back({cluster.name, seconds});

@@ -127,6 +127,16 @@ SearchCounts& SearchCounts::operator+=(const SearchCounts& other) {
   return *this;
 }
 
+std::optional<double> step_time_s(const SearchOutcome& outcome) {
+  const auto* result = std::get_if<SearchResult>(&outcome);
+  if (result == nullptr) return std::nullopt;
+  return result->ranked.front().step_time_s();
+}
+
+bool is_incomplete(const SearchOutcome& outcome) {
+  return std::visit([](const auto& found) { return found.incomplete; }, outcome);
+}
+
 ParallelFor serial() {
   return {.num_workers = 1, .run = [](std::size_t count, const ParallelFor::Body& body) {
             for (std::size_t i = 0; i < count; ++i) body(i, 0);

@@ -50,6 +50,7 @@ SearchResultJson result_json(const planner::SearchResult& result) {
       .incomplete = result.incomplete,
       .counts = result.counts,
       .node_orders = result.node_orders,
+      .dispatches = result.dispatches,
       .ranked = {},
       .extrapolations = extrapolation_rows(extrapolations_of(result.ranked.front().plan)),
       .alternatives = {},

@@ -11,6 +11,7 @@
 #include "core/json_fields.hpp"
 #include "extrapolation_json.hpp"
 #include "planner/search/search.hpp"
+#include "program/plan/stack_names.hpp"
 
 namespace meshplan {
 
@@ -60,6 +61,7 @@ struct SearchResultJson {
   bool incomplete = false;
   planner::SearchCounts counts;
   std::vector<planner::NodeOrder> node_orders;
+  std::vector<planner::DispatchChoice> dispatches;
   std::vector<RankedPlanJson> ranked;
   std::vector<ExtrapolationJson> extrapolations;
   std::vector<AlternativeJson> alternatives;
@@ -130,6 +132,9 @@ void fields(Visitor& v, SearchResultJson& r) {
   if (!(std::same_as<Visitor, JsonWriter> && r.node_orders.empty()))
     v.optional("node_orders", r.node_orders,
                "of a mixed cluster: every order of its node types that was searched");
+  if (!(std::same_as<Visitor, JsonWriter> && r.dispatches.empty()))
+    v.optional("dispatches", r.dispatches,
+               "of another stack that leaves it open: how its experts exchange rows");
   v.required("ranked", r.ranked, "the best plans, first choice first");
   if (!(std::same_as<Visitor, JsonWriter> && r.extrapolations.empty()))
     v.optional("extrapolations", r.extrapolations,
@@ -177,6 +182,12 @@ template <class Visitor>
 void fields(Visitor& v, NodeOrder& o) {
   v.required("cluster", o.cluster, "its node types, those of the first stages first");
   v.required("step_time_s", o.step_time_s, "of its fastest plan; null where none fits");
+}
+
+template <class Visitor>
+void fields(Visitor& v, DispatchChoice& c) {
+  v.required("expert_dispatch", c.dispatch, "as in the settings of a plan's stack");
+  v.required("step_time_s", c.step_time_s, "of its fastest plan; null where none fits");
 }
 
 template <class Visitor>

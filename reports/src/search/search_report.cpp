@@ -9,6 +9,7 @@
 #include "planner/search/reasons.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/plan_names.hpp"
+#include "program/plan/stack_names.hpp"
 #include "reports/adjustment_report.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
@@ -133,6 +134,20 @@ std::string node_orders_line(const std::vector<planner::NodeOrder>& orders,
                      fmt::join(others, ", "));
 }
 
+/// "dispatch deepep: 23.7 s, all_to_all: 26.1 s (--stack expert_dispatch=NAME keeps one)"; empty if
+/// one was searched.
+std::string dispatches_line(const std::vector<planner::DispatchChoice>& choices) {
+  std::vector<std::string> texts;
+  for (const planner::DispatchChoice& choice : choices)
+    texts.push_back(fmt::format("{}: {}", meshplan::name_of(choice.dispatch),
+                                choice.step_time_s ? planner::format_seconds(*choice.step_time_s)
+                                                   : std::string("none fits")));
+  if (texts.empty()) return "";
+  return fmt::format(
+      "dispatch {} (the fastest plan of each; --stack expert_dispatch=NAME keeps one)\n",
+      fmt::join(texts, ", "));
+}
+
 std::string reserve_text(double reserve) {
   return reserve > 0 ? fmt::format("; {:.3g} % of each device are kept free, --memory-reserve",
                                    100 * reserve)
@@ -243,7 +258,8 @@ std::string request_header(const planner::SearchRequest& request,
 std::string to_text(const planner::SearchResult& result, double seconds) {
   std::string text = counts_line(result.counts, seconds) +
                      node_orders_line(result.node_orders, result.ranked.front().plan.cluster_name) +
-                     interrupted_text(result.incomplete) + "\n" + ranked_table(result.ranked);
+                     dispatches_line(result.dispatches) + interrupted_text(result.incomplete) +
+                     "\n" + ranked_table(result.ranked);
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
     text += "  " + reason + "\n";

@@ -69,6 +69,8 @@ void fields(Visitor& v, SoftwareFeatures& f) {
   v.optional("chunks_loss", f.chunks_loss,
              "a run can have the loss in chunks of tokens, and does where nothing else fits");
   v.optional("muon", f.muon, "this optimizer");
+  v.optional("fused_dispatch", f.fused_dispatch,
+             "experts by DeepEP or HybridEP, where a run asks for it");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 

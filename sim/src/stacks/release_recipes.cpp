@@ -8,12 +8,13 @@
 #include "stacks/run_habits.hpp"
 
 namespace meshplan::sim {
-namespace {
 
 bool has_racks(const Cluster& cluster) {
   return !cluster.fabric.empty() &&
          cluster.fabric.front().ranks_per_group > cluster.devices_per_node;
 }
+
+namespace {
 
 bool holds(const RecipePlace& where, const Cluster& cluster, const TrainingRun& run) {
   const bool racks = has_racks(cluster);

@@ -18,4 +18,7 @@ namespace meshplan::sim {
 std::vector<std::string> take_recipes(const Cluster& cluster, ExecutionProfile& profile,
                                       TrainingRun& run);
 
+/// Does NVLink join the devices of several nodes?
+bool has_racks(const Cluster& cluster);
+
 }  // namespace meshplan::sim

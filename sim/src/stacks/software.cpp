@@ -246,6 +246,17 @@ TrainingRun run_of(const Plan& plan, std::string cluster) {
   return run;
 }
 
+std::optional<program::ExpertDispatch> fused_dispatch_of(const program::Stack& stack,
+                                                         const models::ModelSpec& model,
+                                                         const Cluster& cluster) {
+  const program::StackSettings& settings = stack.settings;
+  if (settings.expert_dispatch) return settings.expert_dispatch;
+  if (!model.moe || stack.is_own() || settings.token_drop.value_or(false) ||
+      !load_execution_profile(stack.software).can.fused_dispatch)
+    return std::nullopt;
+  return has_racks(cluster) ? program::ExpertDispatch::HybridEp : program::ExpertDispatch::DeepEp;
+}
+
 StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster& cluster) {
   const RunBreakdown& s = run.seconds;
   StepPrediction step{.step_time_s = run.step_time_s,

@@ -120,9 +120,17 @@ struct NodeOrder {
   std::optional<double> step_time_s;
 };
 
+/// A way in which another stack's experts exchange rows, and the fastest plan's step time with it;
+/// none: none fits.
+struct DispatchChoice {
+  program::ExpertDispatch dispatch = program::ExpertDispatch::AllToAll;
+  std::optional<double> step_time_s;
+};
+
 struct SearchResult {
   SearchCounts counts;
-  std::vector<NodeOrder> node_orders = {};  // all that were searched; empty where there is one
+  std::vector<DispatchChoice> dispatches = {};  // all that were searched; empty where there is one
+  std::vector<NodeOrder> node_orders = {};      // all that were searched; empty where there is one
   /// At most `top`. The first is the simplest of those that no plan beats by more than the
   /// prediction can tell; then come those that tie with it, simplest first, then the others,
   /// fastest first. The first one's prediction holds the reasons for it.
@@ -151,6 +159,10 @@ struct InfeasibleResult {
 
 using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 
+/// The fastest plan's step time; none if none fits.
+std::optional<double> step_time_s(const SearchOutcome& outcome);
+bool is_incomplete(const SearchOutcome& outcome);
+
 /// Prices every candidate of the space, but for those of which a smaller one lacks memory, ranks
 /// those that fit beside the reserve by estimated step time (ties: less memory, then the order of
 /// `enumerate`) and refines the best. The first of them, and the best of every other value of every
@@ -172,6 +184,12 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
 /// @param stop  as of search(); orders that come later are left out
 SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& parallel_for,
                                  const Progress& progress = {}, const StopRequested& stop = {});
+
+/// What a request leaves open beside its plans: search_node_orders() with the stack's own exchange
+/// of experts, and with the fused one that it can have. @param request  gets the faster one's
+/// setting, if that is the fused one, and the order of its nodes
+SearchOutcome search_open_choices(SearchRequest& request, const ParallelFor& parallel_for,
+                                  const Progress& progress = {}, const StopRequested& stop = {});
 
 /// Changes of a request that has no plan, each of which has one: an optimizer state in host memory,
 /// a pin less, the fewest ranks (twice, four times, ... as many). What takes long to search is left

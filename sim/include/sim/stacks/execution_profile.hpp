@@ -58,9 +58,10 @@ struct SoftwareFeatures {
   std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
   bool recomputes_some_layers = false;            // full recompute of as many as it takes
   bool recomputes_nth_layers = false;             // full recompute of every nth layer
-  bool chunks_loss = false;  // of a long micro-batch's tokens, where the run leaves it open
-  bool muon = false;         // has this optimizer
-  bool overlaps = true;      // communication with computation
+  bool chunks_loss = false;     // of a long micro-batch's tokens, where the run leaves it open
+  bool muon = false;            // has this optimizer
+  bool fused_dispatch = false;  // experts by DeepEP or HybridEP, where a run asks for it
+  bool overlaps = true;         // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
 

@@ -38,6 +38,13 @@ int default_zero_stage(const ExecutionProfile& software);
 /// @throws ConfigError for an unknown stack, with the nearest known one
 TrainingRun run_of(const program::Plan& plan, std::string cluster);
 
+/// The dispatcher that a stack states, or leaves open and can have: HybridEP where NVLink joins
+/// nodes, else DeepEP. None of models without experts, of stacks without a fused one, and beside
+/// fixed capacities.
+std::optional<program::ExpertDispatch> fused_dispatch_of(const program::Stack& stack,
+                                                         const models::ModelSpec& model,
+                                                         const Cluster& cluster);
+
 /// A predicted run in the categories of a plan's step.
 /// @param plan  that the run is of
 StepPrediction step_of(const RunPrediction& run, const program::Plan& plan, const Cluster& cluster);
