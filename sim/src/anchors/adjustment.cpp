@@ -39,7 +39,7 @@ constexpr std::array<SharedPart, kNumRunTerms> kShared = [] {
   for (const RunTerm term :
        {RunTerm::Products, RunTerm::Attention, RunTerm::Streams, RunTerm::Starts, RunTerm::Host})
     set(term, kOfCompute);
-  set(RunTerm::Exchange, kOfExchange);
+  for (const RunTerm term : {RunTerm::Exchange, RunTerm::Experts}) set(term, kOfExchange);
   for (const RunTerm term : {RunTerm::Pipeline, RunTerm::DataParallel, RunTerm::Optimizer,
                              RunTerm::HostMemory, RunTerm::Overhead})
     set(term, kOfOneRun);

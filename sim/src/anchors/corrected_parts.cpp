@@ -23,7 +23,9 @@ RunBreakdown corrected(const RunBreakdown& before, const std::vector<double>& fa
   s.attention *= factor(RunTerm::Attention);
   s.starts *= factor(RunTerm::Starts);
   s.compute = s.products + s.attention + s.starts + streams * factor(RunTerm::Streams);
-  s.tensor *= factor(RunTerm::Exchange);
+  s.experts *= factor(RunTerm::Experts);
+  s.context *= factor(RunTerm::Exchange);
+  s.tensor = (before.tensor - before.experts) * factor(RunTerm::Exchange) + s.experts;
   s.pipeline *= factor(RunTerm::Pipeline);
   s.data_parallel *= factor(RunTerm::DataParallel);
   s.optimizer *= factor(RunTerm::Optimizer);
@@ -34,14 +36,14 @@ RunBreakdown corrected(const RunBreakdown& before, const std::vector<double>& fa
   if (total <= 0) return before;
   for (double RunBreakdown::*part :
        {&RunBreakdown::compute, &RunBreakdown::products, &RunBreakdown::attention,
-        &RunBreakdown::starts, &RunBreakdown::tensor, &RunBreakdown::host, &RunBreakdown::pipeline,
+        &RunBreakdown::starts, &RunBreakdown::tensor, &RunBreakdown::context,
+        &RunBreakdown::experts, &RunBreakdown::host, &RunBreakdown::pipeline,
         &RunBreakdown::data_parallel, &RunBreakdown::optimizer, &RunBreakdown::offload,
         &RunBreakdown::overhead})
     s.*part *= step_time_s / total;
   follow(s, before, &RunBreakdown::compute, {&RunBreakdown::forward, &RunBreakdown::recompute});
   follow(s, before, &RunBreakdown::products, {&RunBreakdown::recomputed_products});
   follow(s, before, &RunBreakdown::attention, {&RunBreakdown::recomputed_attention});
-  follow(s, before, &RunBreakdown::tensor, {&RunBreakdown::context, &RunBreakdown::experts});
   return s;
 }
 

@@ -320,6 +320,8 @@ class Predictor {
   // ---- end of the step
 
   void finish(RunPrediction& prediction, double work) const {
+    const GroupPlacement& experts = placements_.ep;
+    prediction.experts_across_nodes = experts.size > 1 && *experts.level > 0;
     prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
     prediction.seconds.overhead = prediction.step_time_s - work;
   }

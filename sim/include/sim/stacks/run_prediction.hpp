@@ -79,6 +79,7 @@ struct RunPrediction {
   RunBreakdown seconds;
   RunMemory memory;
   BusyTime busy;
+  bool experts_across_nodes = false;  // do their rows leave the innermost domain?
   /// `step_time_s` is only known not to be less, and the rest but `busy` and `memory` is empty: see
   /// Wanted.
   bool at_least = false;

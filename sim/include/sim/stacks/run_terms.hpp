@@ -16,6 +16,7 @@ enum class RunTerm {
   Streams,
   Starts,
   Exchange,
+  Experts,
   Host,
   Pipeline,
   DataParallel,
@@ -26,7 +27,7 @@ enum class RunTerm {
   Habits,
   Constants,
 };
-constexpr int kNumRunTerms = 14;
+constexpr int kNumRunTerms = 15;
 /// "matrix products", "attention", ...: as PredictionTerm has it.
 std::string_view name_of(RunTerm term);
 
