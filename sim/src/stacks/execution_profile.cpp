@@ -134,6 +134,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
              "per weight and micro-batch", at_least(0));
+  v.optional("bias_gradient_bytes", p.bias_gradient_bytes,
+             "per output element of a product with a bias; 0: summed by its epilogue", at_least(0));
   v.optional("accumulates_first", p.accumulates_first,
              "adds the first micro-batch's gradients to zeros");
   v.optional("dropout", p.dropout, "default probability", between(0, 1));
@@ -187,6 +189,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
   v.optional("logit_block_bytes", p.logit_block_bytes,
              "of the blocks for it, where layers are sharded; 0: logit_bytes", at_least(0));
+  v.optional("metric_logit_bytes", p.metric_logit_bytes,
+             "kept per logit after backward, by metrics of the step", at_least(0));
 }
 
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {

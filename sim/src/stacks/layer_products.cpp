@@ -92,6 +92,8 @@ void LayerWalk::linear(const Op& op, Place in) {
   save_product_input(input, low);
   if (profile_.linear.forward_bytes > 0)  // an unfused bias
     forward({.kind = WorkKind::Stream, .bytes = m * n * profile_.linear.forward_bytes});
+  if (op.parameters.size() > 1 && trains_weight_ && profile_.bias_gradient_bytes > 0)
+    backward({.kind = WorkKind::Stream, .bytes = elements(output) * profile_.bias_gradient_bytes});
   if (is_head(op)) work_.logits = m * n;
 }
 

@@ -59,6 +59,17 @@ TEST_CASE("Tensor parallelism divides the products and the matrices", "[sim][wor
   CHECK(shard.parameters.dense < whole.parameters.dense / 4 + 8 * kHidden);
 }
 
+// Autograd sums the output gradients of queries, keys and values (3 D), of the projection (D) and
+// of the feed-forward products (4 D, D) once more for their biases.
+TEST_CASE("Eager PyTorch reads output gradients again for biases", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "llm-foundry-2023";
+  const double without = stream_bytes(work_of(run).backward);
+  run.model.qkv_bias = run.model.attention_out_bias = run.model.mlp_bias = true;
+  CHECK(stream_bytes(work_of(run).backward) - without ==
+        Approx((3 + 1 + 4 + 1) * kHidden * kTokens * 2));
+}
+
 // Two all-reduces of T D forward and two backward (Shoeybi et al. 2019, section 3).
 TEST_CASE("Without sequence parallelism a layer all-reduces four times", "[sim][work]") {
   TrainingRun run = small_gpt();

@@ -107,6 +107,7 @@ struct ExecutionProfile {
   bool keeps_exchanged_rows = false;
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
+  double bias_gradient_bytes = 0;          // per output element; 0: summed by the product's epilogue
   bool accumulates_first = true;           // adds the first micro-batch to zeros, too
   double dropout = 0;                      // default where the run does not say
 
@@ -158,6 +159,7 @@ struct ExecutionProfile {
   double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
   double logit_bytes = 6;          // kept per logit at the peak of the head
   double logit_block_bytes = 0;    // held for it by the allocator; 0: as many
+  double metric_logit_bytes = 0;   // kept per logit after backward, by metrics of the step
   bool operator==(const ExecutionProfile&) const = default;
 };
 

@@ -85,14 +85,16 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (full) {
-    const ShardedPeak peak = sharded_peak(run, profile, work, memory.gradients);
+    const ShardedPeak peak = sharded_peak(run, profile, work, memory);
     memory.transient = peak.allocated + workspace;
     memory.reserved = memory.allocated() + (peak.reserved - peak.allocated);
     return memory;
   }
   memory.transient = largest + workspace;
   if (stage == parallel.pp - 1)
-    memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
+    memory.transient =
+        std::max(memory.transient + work.head.logits * profile.logit_bytes + work.head.saved_bytes,
+                 work.head.logits * profile.metric_logit_bytes - memory.activations);
   memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
   return memory;
 }
