@@ -150,6 +150,10 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
   v.optional("keeps_gathered_inputs", p.keeps_gathered_inputs,
              "under sequence parallelism, instead of gathering them again in backward");
+  v.optional("copies_sequences", p.copies_sequences,
+             "around tensor-parallel gathers and scatters of several sequences");
+  v.optional("tp_gathers_fp8", p.tp_gathers_fp8, "operands are cast before tp ranks gather them");
+  v.optional("lays_out_fp8", p.lays_out_fp8, "what was gathered in FP8, for weight gradients");
   v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");

@@ -107,9 +107,9 @@ struct ExecutionProfile {
   bool keeps_exchanged_rows = false;
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
-  double bias_gradient_bytes = 0;          // per output element; 0: summed by the product's epilogue
-  bool accumulates_first = true;           // adds the first micro-batch to zeros, too
-  double dropout = 0;                      // default where the run does not say
+  double bias_gradient_bytes = 0;  // per output element; 0: summed by the product's epilogue
+  bool accumulates_first = true;   // adds the first micro-batch to zeros, too
+  double dropout = 0;              // default where the run does not say
 
   int gradient_bytes = 4;                   // kept per parameter
   int reduce_bytes = 4;                     // on the wire per parameter
@@ -120,6 +120,9 @@ struct ExecutionProfile {
   bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
   bool separate_dropout_masks = true;
   bool keeps_gathered_inputs = false;  // of tp: kept whole instead of gathered again in backward
+  bool copies_sequences = false;       // around gathers and scatters of sequence parallelism
+  bool tp_gathers_fp8 = false;         // FP8 operands are cast before tp ranks gather them
+  bool lays_out_fp8 = true;            // ... and laid out anew behind; not on Blackwell
   bool balances_stages = false;        // stages cut by cost, see balanced_layers; else evenly
 
   FlashGeneration flash = FlashGeneration::Two;
