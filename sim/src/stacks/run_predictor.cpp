@@ -238,7 +238,7 @@ class Predictor {
     const ShardUnit ends = end_unit(sums, times, parts);
     const double head_times = work_.stages.front().front().predictions;
     const auto beside = [&](double window, double communication) {
-      const double exposed = exposed_under(communication, window);
+      const double exposed = exposed_under(communication, window, shards_.dense_shards());
       parts.data_parallel += times * exposed;
       return window + exposed;
     };
@@ -351,17 +351,19 @@ class Predictor {
       if (!shards_optimizer()) {
         if (parameters <= 0) return 0.0;
         return exposed_scatter(
-            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
+            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage,
+            group);
       }
       double seconds = 0;
       if (parameters > 0)
         seconds += exposed_scatter(
-            pricer_.collective(sum_of_gradients(), parameters * gradient_bytes, group), stage);
+            pricer_.collective(sum_of_gradients(), parameters * gradient_bytes, group), stage,
+            group);
       if (gathered > 0)
         seconds +=
             gathers_a_step() *
             exposed_gather(pricer_.collective(Collective::AllGather, gathered / group.size, group),
-                           stage);
+                           stage, group);
       return seconds;
     };
     const GroupPlacement& dense = shards_.dense_shards();
@@ -378,7 +380,7 @@ class Predictor {
       total += exposed_scatter(
           pricer_.collective(Collective::AllReduce, trained.dense / dense.size * gradient_bytes,
                              placements_.across_dp),
-          stage);
+          stage, placements_.across_dp);
     if (shares_embedding(stage))
       total += 2 * pricer_.transfer(work_.embedding.trained.dense * gradient_bytes,
                                     placements_.next_stage.back());  // of the last and the first
@@ -409,29 +411,30 @@ class Predictor {
   /// ZeRO, 5.2). PyTorch FSDP drops the parameters then, too, and gathers them again
   /// (SHARD_GRAD_OP); others gather once, after the optimizer.
   double sums_a_step() const { return shards_gradients_alone() ? run_.num_microbatches() : 1; }
-  double exposed_gather(double communication, int stage) const {
+  double exposed_gather(double communication, int stage, const GroupPlacement& group) const {
     return profile_.gathers_after_step ? communication
-                                       : exposed_under(communication, forward_window(stage));
+                                       : exposed_under(communication, forward_window(stage), group);
   }
   double gathers_a_step() const { return profile_.rate_limited_gathers ? sums_a_step() : 1; }
 
   /// In a pipeline PyTorch sums the gradients of sharded stages when the last backward of a chunk
   /// is done (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), beside the
   /// chunks that are still to come.
-  double exposed_scatter(double communication, int stage) const {
+  double exposed_scatter(double communication, int stage, const GroupPlacement& group) const {
     const double window = backward_window(stage);
     if (run_.zero_stage < 3 || !profile_.rate_limited_gathers || run_.parallel.pp == 1)
-      return sums_a_step() * exposed_under(communication, window);
+      return sums_a_step() * exposed_under(communication, window, group);
     const double last = communication / run_.parallel.vpp;
-    return last + exposed_under(communication - last, window);
+    return last + exposed_under(communication - last, window, group);
   }
 
   /// What is longer than the window is waited for; beside the rest compute is slower, since both
   /// share SMs and memory bandwidth.
-  double exposed_under(double communication, double window) const {
+  double exposed_under(double communication, double window, const GroupPlacement& group) const {
     if (!is_on(run_.settings.overlap_dp)) return communication;
     const double hidden = std::min(communication, window);
-    return communication - hidden + constants_.dp_exposed * hidden;
+    return communication - hidden +
+           share_beside(group, pricer_.cluster(), constants_.dp_exposed) * hidden;
   }
 
   double backward_window(int stage) const {
