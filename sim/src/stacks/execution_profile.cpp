@@ -154,6 +154,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "around tensor-parallel gathers and scatters of several sequences");
   v.optional("tp_gathers_fp8", p.tp_gathers_fp8, "operands are cast before tp ranks gather them");
   v.optional("lays_out_fp8", p.lays_out_fp8, "what was gathered in FP8, for weight gradients");
+  v.optional("compiles_unasked", p.compiles_unasked,
+             "where a published run in 16 bit does not say");
   v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");

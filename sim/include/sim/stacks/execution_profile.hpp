@@ -123,6 +123,7 @@ struct ExecutionProfile {
   bool copies_sequences = false;       // around gathers and scatters of sequence parallelism
   bool tp_gathers_fp8 = false;         // FP8 operands are cast before tp ranks gather them
   bool lays_out_fp8 = true;            // ... and laid out anew behind; not on Blackwell
+  bool compiles_unasked = true;        // of a stack with a compiler; see read_published
   bool balances_stages = false;        // stages cut by cost, see balanced_layers; else evenly
 
   FlashGeneration flash = FlashGeneration::Two;
