@@ -130,6 +130,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "recompute by operation keeps products that backward does not read, too");
   v.optional("keeps_exchanged_rows", p.keeps_exchanged_rows,
              "recompute by operation: of what experts' ranks send");
+  v.optional("recomputes_what_exceeds", p.recomputes_what_exceeds,
+             "the device's memory, whatever a run asks for");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
@@ -162,6 +164,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional(
       "shard_copies", p.shard_copies,
       "of fully sharded units, to and from the buffers of collectives: none, gradients, all");
+  v.optional("share_follows_rate", p.share_follows_rate,
+             "communication takes the less from compute, the slower it moves");
   v.optional("head_in_own_unit", p.head_in_own_unit, "fully sharded, apart from the embedding");
   v.optional("defers_gradient_sync", p.defers_gradient_sync,
              "fully sharded: gradients are kept whole and summed once a step");
@@ -186,6 +190,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
   v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
              "more per parameter where the optimizer is sharded", between(0, 8));
+  v.optional("accumulated_copy_bytes", p.accumulated_copy_bytes,
+             "kept per parameter beside gradients that a run accumulates in fp32", between(0, 2));
   v.optional("sharded_parameter_bytes", p.sharded_parameter_bytes,
              "more per parameter of a shard, where layers are sharded", between(0, 4));
   v.optional("live_parameters", p.live_parameters,

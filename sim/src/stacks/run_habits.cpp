@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "prices/element_bytes.hpp"
 #include "sim/stacks/software.hpp"
 
 namespace meshplan::sim {
@@ -42,8 +43,8 @@ void take_dtypes(const program::StackSettings& settings, ExecutionProfile& profi
       profile.gradient_bytes = std::min(profile.gradient_bytes, profile.reduce_bytes);
   }
   profile.gathers_fp8 = settings.fp8_param_gather.value_or(profile.gathers_fp8);
-  // Parameters, and a moment as large each: profiles have fp32 of all three, or bf16.
-  const double moment = profile.optimizer_bytes / 3;
+  // Both moments are in fp32 or, where a parameter's copy is as small, in bf16.
+  const double moment = profile.optimizer_bytes > 3 * kHalfBytes ? kFp32Bytes : kHalfBytes;
   for (const auto& dtype : {settings.first_moment_dtype, settings.second_moment_dtype})
     if (dtype) profile.optimizer_bytes += size_of(*dtype) - moment;
   const auto& second = settings.second_moment_dtype;

@@ -237,8 +237,15 @@ class Predictor {
     const std::vector<ShardUnit> layers = shard_units(sums, times, parts);
     const ShardUnit ends = end_unit(sums, times, parts);
     const double head_times = work_.stages.front().front().predictions;
-    const auto beside = [&](double window, double communication) {
-      const double exposed = exposed_under(communication, window, shards_.dense_shards());
+    // Sums across nodes have a stream, a communicator and links of their own (PyTorch,
+    // fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
+    // nodes, of other layers.
+    const auto beside = [&](double window, double in_node, double across = 0) {
+      const bool overlaps = is_on(run_.settings.overlap_dp);
+      const double longer = overlaps ? std::max(0.0, across - in_node) : across;
+      const double exposed =
+          exposed_under(in_node, window, shards_.dense_shards()) +
+          exposed_under(longer, std::max(0.0, window - in_node), placements_.across_dp);
       parts.data_parallel += times * exposed;
       return window + exposed;
     };
@@ -252,10 +259,14 @@ class Predictor {
       const ShardUnit* after = i + 1 < layers.size() ? &layers[i + 1] : nullptr;
       const double in_node =
           (i > 0 ? layers[i - 1].gather : 0) + (after != nullptr ? after->scatter : 0);
-      total += beside(layers[i].backward, together(in_node, after != nullptr ? after->across : 0));
+      total += beside(layers[i].backward, in_node, after != nullptr ? after->across : 0);
     }
-    total += beside(seconds(embedding_.backward), layers[0].scatter + layers[0].across);
-    total += beside(0, ends.scatter + ends.across) + ends.copies;
+    // Nothing else is left to move beside the first layer's sums.
+    const double last = seconds(embedding_.backward);
+    total += beside(last, layers[0].scatter) +
+             beside(std::max(0.0, last - layers[0].scatter), 0, layers[0].across) -
+             std::max(0.0, last - layers[0].scatter);
+    total += beside(0, ends.scatter) + beside(0, 0, ends.across) + ends.copies;
     return times * total;
   }
 
@@ -308,13 +319,6 @@ class Predictor {
     unit.scatter = traffic.scatter;
     unit.across = traffic.across;
     return unit;
-  }
-
-  /// Sums across nodes have a stream, a communicator and links of their own (PyTorch,
-  /// fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
-  /// nodes, of other layers.
-  double together(double in_node, double across) const {
-    return is_on(run_.settings.overlap_dp) ? std::max(in_node, across) : in_node + across;
   }
 
   // ---- end of the step
@@ -433,8 +437,10 @@ class Predictor {
   double exposed_under(double communication, double window, const GroupPlacement& group) const {
     if (!is_on(run_.settings.overlap_dp)) return communication;
     const double hidden = std::min(communication, window);
-    return communication - hidden +
-           share_beside(group, pricer_.cluster(), constants_.dp_exposed) * hidden;
+    const double share = profile_.share_follows_rate
+                             ? share_beside(group, pricer_.cluster(), constants_.dp_exposed)
+                             : constants_.dp_exposed;
+    return communication - hidden + share * hidden;
   }
 
   double backward_window(int stage) const {

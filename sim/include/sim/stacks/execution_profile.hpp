@@ -105,6 +105,7 @@ struct ExecutionProfile {
   bool keeps_unread_products = false;
   // ... and what an exchange with the ranks of experts brings, else it is exchanged again.
   bool keeps_exchanged_rows = false;
+  bool recomputes_what_exceeds = false;    // the device's memory, unasked
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
   double bias_gradient_bytes = 0;  // per output element; 0: summed by the product's epilogue
@@ -135,6 +136,9 @@ struct ExecutionProfile {
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
   ShardCopies shard_copies = ShardCopies::None;
+  // Communication takes the less from compute, the slower it moves. Of our own software the engine
+  // and the estimator know one share for all.
+  bool share_follows_rate = true;
   bool head_in_own_unit = false;  // fully sharded, apart from the embedding
   // Fully sharded, several micro-batches a step: gradients are kept whole and summed once...
   bool defers_gradient_sync = false;
@@ -153,11 +157,13 @@ struct ExecutionProfile {
   double context_mib = 500;   // CUDA context and libraries, seen by nvidia-smi only
   double workspace_mib = 64;  // cuBLAS, attention, collectives' staging in the allocator
   ContextExchange context = ContextExchange::Ring;
-  double reserved_fraction = 0.06;     // of allocated: what the caching allocator holds beyond it
-  double optimizer_bucket = 0;         // elements of each of a sharded optimizer's two buffers
-  double optimizer_bytes = 12;         // kept per parameter: fp32 copy and two moments
-  double second_moment_bytes = 4;      // of these; see profile_of
-  double sharded_gradient_bytes = 0;   // more per parameter where the optimizer is sharded
+  double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
+  double optimizer_bucket = 0;        // elements of each of a sharded optimizer's two buffers
+  double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
+  double second_moment_bytes = 4;     // of these; see profile_of
+  double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded
+  // Kept per parameter beside gradients that a run accumulates in fp32; no shard of them is copied.
+  double accumulated_copy_bytes = 0;
   double sharded_parameter_bytes = 0;  // more per parameter of a shard, where layers are sharded
   double live_parameters = 0;      // gathered ones stay while they are fewer; 0: one layer ahead
   double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
