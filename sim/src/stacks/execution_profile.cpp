@@ -130,6 +130,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "recompute by operation keeps products that backward does not read, too");
   v.optional("keeps_exchanged_rows", p.keeps_exchanged_rows,
              "recompute by operation: of what experts' ranks send");
+  v.optional("selective_skips_layers", p.selective_skips_layers,
+             "selective recompute is of every second layer");
   v.optional("recomputes_what_exceeds", p.recomputes_what_exceeds,
              "the device's memory, whatever a run asks for");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",

@@ -116,6 +116,8 @@ void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
     settings.muon_tp = settings.muon_tp.value_or(program::MuonTp::Duplicated);
     settings.layer_wise_layout = settings.layer_wise_layout.value_or(true);
   }
+  if (profile.selective_skips_layers && run.recompute == RunRecompute::CoreAttention)
+    run.recompute = RunRecompute::EverySecondLayer;
   if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;

@@ -105,6 +105,7 @@ struct ExecutionProfile {
   bool keeps_unread_products = false;
   // ... and what an exchange with the ranks of experts brings, else it is exchanged again.
   bool keeps_exchanged_rows = false;
+  bool selective_skips_layers = false;     // selective recompute is of every second layer
   bool recomputes_what_exceeds = false;    // the device's memory, unasked
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
