@@ -194,6 +194,26 @@ TEST_CASE("This project's runtime does not recompute a layer's last product", "[
   CHECK(product_flops(work.recompute) == Approx(16 * kTokens * kHidden * kHidden));
 }
 
+// PyTorch drops that product, too, with the scatter behind it, but gathers again what goes in.
+// Megatron-LM recomputes all.
+TEST_CASE("PyTorch stops a recomputed layer at what backward reads", "[sim][work][recompute]") {
+  TrainingRun run = small_gpt();
+  run.recompute = RunRecompute::Full;
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const auto work = [&](const char* software) {
+    run.profile = software;
+    return work_of(run, true);
+  };
+  const LayerWork all = work("megatron-core"), stopped = work("torchtitan");
+  CHECK(product_flops(all.recompute) == Approx(product_flops(all.forward)));
+  CHECK(product_flops(stopped.recompute) == Approx(product_flops(stopped.forward) * 16 / 24));
+  CHECK(collective_bytes(stopped.recompute, Collective::AllGather) ==
+        collective_bytes(stopped.forward, Collective::AllGather));
+  CHECK(collective_bytes(stopped.recompute, Collective::ReduceScatter) ==
+        collective_bytes(stopped.forward, Collective::ReduceScatter) / 2);
+}
+
 // Of 24 T D^2, an MLP of width 4 D is 16; it keeps its input, which the norm made, and makes 2 * 4
 // D again.
 TEST_CASE("A stack that recomputes modules repeats these and keeps what goes in",

@@ -302,4 +302,17 @@ TEST_CASE("A multi-token prediction module is a layer, a projection and logits",
         Approx(14.0 / 12).epsilon(0.01));
 }
 
+// fms-fsdp: p = 1/2 of the blocks, evenly spaced (policies/ac_handler.py).
+TEST_CASE("Selective recompute is of every second layer where a stack knows no other",
+          "[sim][prediction]") {
+  TrainingRun run = large_sharded("fms-fsdp-2024");
+  const auto activations = [&](RunRecompute recompute) {
+    run.recompute = recompute;
+    return predict(run).memory.activations;
+  };
+  CHECK(activations(RunRecompute::CoreAttention) == activations(RunRecompute::EverySecondLayer));
+  run.profile = "nemo-automodel";
+  CHECK(activations(RunRecompute::CoreAttention) == activations(RunRecompute::None));
+}
+
 }  // namespace meshplan::sim
