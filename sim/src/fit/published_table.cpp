@@ -436,6 +436,13 @@ void give_release(const std::string& release, PublishedRow& row) {
   }
 }
 
+/// A run that does not say whether it was compiled is as its stack's configurations are.
+void leave_uncompiled(TrainingRun& run) {
+  const bool half = run.precision == RunPrecision::Bf16 || run.precision == RunPrecision::Fp16;
+  if (half && !load_execution_profile(run.profile).compiles_unasked)
+    run.settings.compile = run.settings.compile.value_or(program::CompiledPart::None);
+}
+
 PublishedRow row_of(const PublishedCells& row) {
   PublishedRow published;
   published.id = row.text("id");
@@ -451,6 +458,7 @@ PublishedRow row_of(const PublishedCells& row) {
       published.peak_mem_gib = *published.peak_mem_gib;
     published.run = run_of(row);
     published.run.undated = !parse_software(published.run.profile).release;
+    leave_uncompiled(published.run);
     if (const std::string& release = row.text_or_empty("release"); !release.empty())
       give_release(release, published);
   } catch (const ConfigError& error) {

@@ -130,10 +130,16 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "recompute by operation keeps products that backward does not read, too");
   v.optional("keeps_exchanged_rows", p.keeps_exchanged_rows,
              "recompute by operation: of what experts' ranks send");
+  v.optional("selective_skips_layers", p.selective_skips_layers,
+             "selective recompute is of every second layer");
+  v.optional("recomputes_what_exceeds", p.recomputes_what_exceeds,
+             "the device's memory, whatever a run asks for");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
              "per weight and micro-batch", at_least(0));
+  v.optional("bias_gradient_bytes", p.bias_gradient_bytes,
+             "per output element of a product with a bias; 0: summed by its epilogue", at_least(0));
   v.optional("accumulates_first", p.accumulates_first,
              "adds the first micro-batch's gradients to zeros");
   v.optional("dropout", p.dropout, "default probability", between(0, 1));
@@ -148,12 +154,20 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
   v.optional("keeps_gathered_inputs", p.keeps_gathered_inputs,
              "under sequence parallelism, instead of gathering them again in backward");
+  v.optional("copies_sequences", p.copies_sequences,
+             "around tensor-parallel gathers and scatters of several sequences");
+  v.optional("tp_gathers_fp8", p.tp_gathers_fp8, "operands are cast before tp ranks gather them");
+  v.optional("lays_out_fp8", p.lays_out_fp8, "what was gathered in FP8, for weight gradients");
+  v.optional("compiles_unasked", p.compiles_unasked,
+             "where a published run in 16 bit does not say");
   v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
   v.optional(
       "shard_copies", p.shard_copies,
       "of fully sharded units, to and from the buffers of collectives: none, gradients, all");
+  v.optional("share_follows_rate", p.share_follows_rate,
+             "communication takes the less from compute, the slower it moves");
   v.optional("head_in_own_unit", p.head_in_own_unit, "fully sharded, apart from the embedding");
   v.optional("defers_gradient_sync", p.defers_gradient_sync,
              "fully sharded: gradients are kept whole and summed once a step");
@@ -178,6 +192,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
   v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
              "more per parameter where the optimizer is sharded", between(0, 8));
+  v.optional("accumulated_copy_bytes", p.accumulated_copy_bytes,
+             "kept per parameter beside gradients that a run accumulates in fp32", between(0, 2));
   v.optional("sharded_parameter_bytes", p.sharded_parameter_bytes,
              "more per parameter of a shard, where layers are sharded", between(0, 4));
   v.optional("live_parameters", p.live_parameters,
@@ -187,6 +203,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
   v.optional("logit_block_bytes", p.logit_block_bytes,
              "of the blocks for it, where layers are sharded; 0: logit_bytes", at_least(0));
+  v.optional("metric_logit_bytes", p.metric_logit_bytes,
+             "kept per logit after backward, by metrics of the step", at_least(0));
 }
 
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {

@@ -56,6 +56,10 @@ class LayerWalk {
   }
   void streams(const OperationHabit& habit, double n);
   static WorkItem tp(Collective collective, double bytes, bool beside = true);
+  /// A gather or scatter of sequence parallelism, with what the stack copies around it.
+  /// @param full  bytes of the whole
+  WorkItem sequence(Collective collective, double full, bool beside = true) const;
+  bool adds_input_gradients(const Op& op) const;
   static WorkItem exchange(Collective collective, Group group, double bytes);
   void save(TensorId id, double bytes_per_element);
 
@@ -81,13 +85,16 @@ class LayerWalk {
   /// Of frozen weights that are kept in fewer bits: widened before each product that reads them.
   void widen_weights(double elements);
   void casts(double inputs, double outputs, double pieces = 1, bool routed = false);
+  /// Of a product beside which tensor parallelism gathers the input, or the output's gradient.
+  void casts_of_linear(const Op& op, double inputs, double outputs, bool gathers);
+  bool casts_before_gather() const;
   void linear(const Op& op, Place in);
   bool is_head(const Op& op) const { return op.split == models::Split::Vocab; }
   /// Megatron pads the vocabulary to a multiple of 128 tp.
   double padded_vocabulary(double v) const;
-  void gather_input(const Op& op, TensorId input);
+  void gather_input(const Op& op, TensorId input, bool low);
   WorkItem partial_sums(double bytes) const;
-  void reduce_output(double elements_full);
+  void reduce_output(double elements_full, bool low);
   void save_product_input(TensorId input, bool low);
 
   // ---- attention (layer_attention.cpp)

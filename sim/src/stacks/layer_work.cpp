@@ -111,6 +111,17 @@ WorkItem LayerWalk::tp(Collective collective, double bytes, bool beside) {
           .beside_product = beside};
 }
 
+/// PyTorch's functional collectives gather and scatter along the first dimension, so where a
+/// micro-batch has several sequences they copy, but for those that move beside a product
+/// (torch/distributed/_functional_collectives.py, all_gather_tensor, reduce_scatter_tensor).
+WorkItem LayerWalk::sequence(Collective collective, double full, bool beside) const {
+  const bool gather = collective == Collective::AllGather;
+  WorkItem item = tp(collective, gather ? full / run_.parallel.tp : full, beside);
+  const bool in_place = run_.micro_batch_size == 1 || (is_on(run_.settings.async_tp) && beside);
+  if (profile_.copies_sequences && !in_place) item.copied = 2 * full;
+  return item;
+}
+
 WorkItem LayerWalk::exchange(Collective collective, Group group, double bytes) {
   return {.kind = WorkKind::Collective, .bytes = bytes, .collective = collective, .group = group};
 }
@@ -269,8 +280,8 @@ void LayerWalk::embedding(const Op& op) {
     forward({.kind = WorkKind::Stream, .kernels = profile_.load_kernels});
   if (run_.parallel.tp > 1) {
     if (run_.parallel.sp) {
-      forward(tp(Collective::ReduceScatter, full * kHalfBytes, false));
-      backward(tp(Collective::AllGather, full * kHalfBytes / run_.parallel.tp, false));
+      forward(sequence(Collective::ReduceScatter, full * kHalfBytes, false));
+      backward(sequence(Collective::AllGather, full * kHalfBytes, false));
     } else {
       forward(tp(Collective::AllReduce, full * kHalfBytes, false));
     }

@@ -32,6 +32,7 @@ struct WorkItem {
   double m = 0, n = 0, k = 0;
   bool low_precision = false;  // runs in FP8 if the run does
   double bytes = 0;            // Product: traffic besides its operands, not hidden by it
+  double copied = 0;           // Collective: bytes read and written around it in memory
   double pairs = 0;            // Flash: over all local heads
   double head_sizes = 0;       // Flash: of query and value together
   double blocks = 0;           // Flash: independent tiles, for wave quantization

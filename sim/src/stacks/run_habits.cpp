@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "prices/element_bytes.hpp"
 #include "sim/stacks/software.hpp"
 
 namespace meshplan::sim {
@@ -42,8 +43,8 @@ void take_dtypes(const program::StackSettings& settings, ExecutionProfile& profi
       profile.gradient_bytes = std::min(profile.gradient_bytes, profile.reduce_bytes);
   }
   profile.gathers_fp8 = settings.fp8_param_gather.value_or(profile.gathers_fp8);
-  // Parameters, and a moment as large each: profiles have fp32 of all three, or bf16.
-  const double moment = profile.optimizer_bytes / 3;
+  // Both moments are in fp32 or, where a parameter's copy is as small, in bf16.
+  const double moment = profile.optimizer_bytes > 3 * kHalfBytes ? kFp32Bytes : kHalfBytes;
   for (const auto& dtype : {settings.first_moment_dtype, settings.second_moment_dtype})
     if (dtype) profile.optimizer_bytes += size_of(*dtype) - moment;
   const auto& second = settings.second_moment_dtype;
@@ -115,6 +116,8 @@ void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
     settings.muon_tp = settings.muon_tp.value_or(program::MuonTp::Duplicated);
     settings.layer_wise_layout = settings.layer_wise_layout.value_or(true);
   }
+  if (profile.selective_skips_layers && run.recompute == RunRecompute::CoreAttention)
+    run.recompute = RunRecompute::EverySecondLayer;
   if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;

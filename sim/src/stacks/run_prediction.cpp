@@ -47,6 +47,7 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
   take_habits(s.profile, s.run);
   s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
   s.profile.flash = flash_of(s.profile, s.cluster, s.run);
+  if (s.cluster.device.architecture == Architecture::Blackwell) s.profile.lays_out_fp8 = false;
   s.placements = place_groups(s.run, s.cluster);
   // By the constants as they were before any fit: no fit changes what a run recomputes.
   static const Constants kExpected = constants_of(at_expected(fitted_constants()));

@@ -237,8 +237,15 @@ class Predictor {
     const std::vector<ShardUnit> layers = shard_units(sums, times, parts);
     const ShardUnit ends = end_unit(sums, times, parts);
     const double head_times = work_.stages.front().front().predictions;
-    const auto beside = [&](double window, double communication) {
-      const double exposed = exposed_under(communication, window);
+    // Sums across nodes have a stream, a communicator and links of their own (PyTorch,
+    // fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
+    // nodes, of other layers.
+    const auto beside = [&](double window, double in_node, double across = 0) {
+      const bool overlaps = is_on(run_.settings.overlap_dp);
+      const double longer = overlaps ? std::max(0.0, across - in_node) : across;
+      const double exposed =
+          exposed_under(in_node, window, shards_.dense_shards()) +
+          exposed_under(longer, std::max(0.0, window - in_node), placements_.across_dp);
       parts.data_parallel += times * exposed;
       return window + exposed;
     };
@@ -252,10 +259,14 @@ class Predictor {
       const ShardUnit* after = i + 1 < layers.size() ? &layers[i + 1] : nullptr;
       const double in_node =
           (i > 0 ? layers[i - 1].gather : 0) + (after != nullptr ? after->scatter : 0);
-      total += beside(layers[i].backward, together(in_node, after != nullptr ? after->across : 0));
+      total += beside(layers[i].backward, in_node, after != nullptr ? after->across : 0);
     }
-    total += beside(seconds(embedding_.backward), layers[0].scatter + layers[0].across);
-    total += beside(0, ends.scatter + ends.across) + ends.copies;
+    // Nothing else is left to move beside the first layer's sums.
+    const double last = seconds(embedding_.backward);
+    total += beside(last, layers[0].scatter) +
+             beside(std::max(0.0, last - layers[0].scatter), 0, layers[0].across) -
+             std::max(0.0, last - layers[0].scatter);
+    total += beside(0, ends.scatter) + beside(0, 0, ends.across) + ends.copies;
     return times * total;
   }
 
@@ -310,13 +321,6 @@ class Predictor {
     return unit;
   }
 
-  /// Sums across nodes have a stream, a communicator and links of their own (PyTorch,
-  /// fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
-  /// nodes, of other layers.
-  double together(double in_node, double across) const {
-    return is_on(run_.settings.overlap_dp) ? std::max(in_node, across) : in_node + across;
-  }
-
   // ---- end of the step
 
   void finish(RunPrediction& prediction, double work) const {
@@ -353,17 +357,19 @@ class Predictor {
       if (!shards_optimizer()) {
         if (parameters <= 0) return 0.0;
         return exposed_scatter(
-            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
+            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage,
+            group);
       }
       double seconds = 0;
       if (parameters > 0)
         seconds += exposed_scatter(
-            pricer_.collective(sum_of_gradients(), parameters * gradient_bytes, group), stage);
+            pricer_.collective(sum_of_gradients(), parameters * gradient_bytes, group), stage,
+            group);
       if (gathered > 0)
         seconds +=
             gathers_a_step() *
             exposed_gather(pricer_.collective(Collective::AllGather, gathered / group.size, group),
-                           stage);
+                           stage, group);
       return seconds;
     };
     const GroupPlacement& dense = shards_.dense_shards();
@@ -380,7 +386,7 @@ class Predictor {
       total += exposed_scatter(
           pricer_.collective(Collective::AllReduce, trained.dense / dense.size * gradient_bytes,
                              placements_.across_dp),
-          stage);
+          stage, placements_.across_dp);
     if (shares_embedding(stage))
       total += 2 * pricer_.transfer(work_.embedding.trained.dense * gradient_bytes,
                                     placements_.next_stage.back());  // of the last and the first
@@ -411,29 +417,32 @@ class Predictor {
   /// ZeRO, 5.2). PyTorch FSDP drops the parameters then, too, and gathers them again
   /// (SHARD_GRAD_OP); others gather once, after the optimizer.
   double sums_a_step() const { return shards_gradients_alone() ? run_.num_microbatches() : 1; }
-  double exposed_gather(double communication, int stage) const {
+  double exposed_gather(double communication, int stage, const GroupPlacement& group) const {
     return profile_.gathers_after_step ? communication
-                                       : exposed_under(communication, forward_window(stage));
+                                       : exposed_under(communication, forward_window(stage), group);
   }
   double gathers_a_step() const { return profile_.rate_limited_gathers ? sums_a_step() : 1; }
 
   /// In a pipeline PyTorch sums the gradients of sharded stages when the last backward of a chunk
   /// is done (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), beside the
   /// chunks that are still to come.
-  double exposed_scatter(double communication, int stage) const {
+  double exposed_scatter(double communication, int stage, const GroupPlacement& group) const {
     const double window = backward_window(stage);
     if (run_.zero_stage < 3 || !profile_.rate_limited_gathers || run_.parallel.pp == 1)
-      return sums_a_step() * exposed_under(communication, window);
+      return sums_a_step() * exposed_under(communication, window, group);
     const double last = communication / run_.parallel.vpp;
-    return last + exposed_under(communication - last, window);
+    return last + exposed_under(communication - last, window, group);
   }
 
   /// What is longer than the window is waited for; beside the rest compute is slower, since both
   /// share SMs and memory bandwidth.
-  double exposed_under(double communication, double window) const {
+  double exposed_under(double communication, double window, const GroupPlacement& group) const {
     if (!is_on(run_.settings.overlap_dp)) return communication;
     const double hidden = std::min(communication, window);
-    return communication - hidden + constants_.dp_exposed * hidden;
+    const double share = profile_.share_follows_rate
+                             ? share_beside(group, pricer_.cluster(), constants_.dp_exposed)
+                             : constants_.dp_exposed;
+    return communication - hidden + share * hidden;
   }
 
   double backward_window(int stage) const {

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 
+#include "prices/collective_rates.hpp"
 #include "prices/element_bytes.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
 
 using program::Collective;
+
+double share_beside(const GroupPlacement& group, const Cluster& cluster, double in_node) {
+  // Two rings over each of a node's eight adapters (NCCL, src/graph/connect.cc, nChannels).
+  constexpr double kChannels = 16;
+  if (!group.level || *group.level == 0) return in_node;
+  const double rate = bus_bytes_per_s(cluster, group) / link_capacity_bytes_per_s(cluster, 0);
+  const double sms = std::min(in_node, kChannels / cluster.device.num_units);
+  return sms + (in_node - sms) * std::min(1.0, rate);
+}
 
 double gathered_bytes(const TrainingRun& run, const ExecutionProfile& profile) {
   return run.precision == RunPrecision::Fp8 && profile.gathers_fp8 ? 1 : kHalfBytes;

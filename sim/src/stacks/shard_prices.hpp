@@ -53,4 +53,9 @@ class ShardPricer {
   const HostLink& host_;
 };
 
+/// Part of the compute that stands still while a collective moves beside it: the SMs that it takes,
+/// and the memory bandwidth, which follows its rate. That may be slower over the network than
+/// inside a node, for which `in_node` stands.
+double share_beside(const GroupPlacement& group, const Cluster& cluster, double in_node);
+
 }  // namespace meshplan::sim

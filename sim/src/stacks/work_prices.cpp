@@ -309,6 +309,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
           if (item.group == program::Group::Cp) time.context += seconds;
           if (experts || item.group == program::Group::Etp) time.experts += seconds;
         }
+        time.compute += stream(item.copied);
         time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;
       }

@@ -8,7 +8,9 @@ namespace meshplan::sim {
 namespace {
 
 PublishedRow row_with(const std::string& notes, const std::string& head_dim = "128",
-                      const std::string& switches = "", const std::string& recompute = "none") {
+                      const std::string& switches = "", const std::string& recompute = "none",
+                      const std::string& software = "megatron-core",
+                      const std::string& precision = "bf16") {
   const std::string header =
       "id,family,suite,source,cluster,software,model,layers,hidden,ffn_hidden,heads,kv_heads,"
       "head_dim,vocab,activation,experts,topk,moe_ffn_hidden,shared_expert_ffn,arch_notes,seq_len,"
@@ -17,9 +19,9 @@ PublishedRow row_with(const std::string& notes, const std::string& head_dim = "1
       "step_time_basis,peak_mem_gib,peak_mem_kind,notes\n";
   return parse_published_table(
              header +
-                 fmt::format(",,,,dgx-h100,megatron-core,,12,2048,8192,16,16,{},32000,swiglu,8,"
-                             "2,1024,,{},4096,8,1,1,1,1,1,,8,1,no,1,8,bf16,{},flash,dp,{},,,,,\n",
-                             head_dim, notes, recompute, switches),
+                 fmt::format(",,,,dgx-h100,{},,12,2048,8192,16,16,{},32000,swiglu,8,"
+                             "2,1024,,{},4096,8,1,1,1,1,1,,8,1,no,1,8,{},{},flash,dp,{},,,,,\n",
+                             software, head_dim, notes, precision, recompute, switches),
              "made.csv")
       .front();
 }
@@ -70,6 +72,18 @@ TEST_CASE("Groups of experts are DeepSeek's where attention is latent", "[sim][v
   CHECK(row_with("groups 4 top 2").run.model.moe->router.num_groups == 4);
   CHECK(row_with("groups 4 top 2").run.model.moe->router.top_groups == 2);
   CHECK(row_with("MLA kv_lora512").run.model.moe->router.num_groups == 1);
+}
+
+TEST_CASE("A run that does not say so is compiled if its stack's configurations are",
+          "[sim][validation]") {
+  using program::CompiledPart;
+  const auto compiled = [](const char* software, const char* precision, const char* switches) {
+    return row_with("", "128", switches, "none", software, precision).run.settings.compile;
+  };
+  CHECK(compiled("torchtitan", "bf16", "") == CompiledPart::None);
+  CHECK(compiled("torchtitan", "bf16", "compile") == CompiledPart::All);
+  CHECK_FALSE(compiled("torchtitan", "fp8", ""));
+  CHECK_FALSE(compiled("fms-fsdp-2024", "bf16", ""));
 }
 
 TEST_CASE("An unknown switch is named with the nearest known one", "[sim][validation]") {

@@ -1,6 +1,7 @@
 // The work of a sharded layer, counted by hand.
 #include "stacks/layer_work.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -59,6 +60,17 @@ TEST_CASE("Tensor parallelism divides the products and the matrices", "[sim][wor
   CHECK(shard.parameters.dense < whole.parameters.dense / 4 + 8 * kHidden);
 }
 
+// Autograd sums the output gradients of queries, keys and values (3 D), of the projection (D) and
+// of the feed-forward products (4 D, D) once more for their biases.
+TEST_CASE("Eager PyTorch reads output gradients again for biases", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "llm-foundry-2023";
+  const double without = stream_bytes(work_of(run).backward);
+  run.model.qkv_bias = run.model.attention_out_bias = run.model.mlp_bias = true;
+  CHECK(stream_bytes(work_of(run).backward) - without ==
+        Approx((3 + 1 + 4 + 1) * kHidden * kTokens * 2));
+}
+
 // Two all-reduces of T D forward and two backward (Shoeybi et al. 2019, section 3).
 TEST_CASE("Without sequence parallelism a layer all-reduces four times", "[sim][work]") {
   TrainingRun run = small_gpt();
@@ -84,7 +96,8 @@ TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
   CHECK(collective_bytes(work.backward, Collective::AllReduce) == 0);
 }
 
-// In each of two scatters forward and two backward a rank reads the whole output and writes a half.
+// In each of two scatters forward a rank reads the whole output and writes a half; backward in one:
+// of queries, keys and values the input gradients are added up before their scatter, which waits.
 TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[sim][work]") {
   TrainingRun run = small_gpt();
   run.profile = "torchtitan";
@@ -95,8 +108,56 @@ TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[si
   const LayerWork work = work_of(run);
   const double whole = kTokens * kHidden * 2;
   CHECK(stream_bytes(work.forward) - stream_bytes(synchronous.forward) == Approx(2 * 1.5 * whole));
-  CHECK(stream_bytes(work.backward) - stream_bytes(synchronous.backward) ==
-        Approx(2 * 1.5 * whole));
+  CHECK(stream_bytes(work.backward) - stream_bytes(synchronous.backward) == Approx(1.5 * whole));
+  const auto waits = [](const WorkItem& item) {
+    return item.kind == WorkKind::Collective && !item.beside_product;
+  };
+  CHECK(std::ranges::count_if(synchronous.backward, waits) == 0);
+  CHECK(std::ranges::count_if(work.backward, waits) == 1);
+}
+
+// Two sequences lie apart along the first dimension: two gathers and two scatters each way are
+// copied, read and written, but those that move beside products.
+TEST_CASE("PyTorch copies what it gathers of several sequences", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "torchtitan";
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const auto copied = [&] {
+    const LayerWork work = work_of(run);
+    double bytes = 0;
+    for (const auto* items : {&work.forward, &work.backward})
+      for (const WorkItem& item : *items) bytes += item.copied;
+    return bytes;
+  };
+  const double whole = kTokens * kHidden * 2;
+  CHECK(copied() == Approx(8 * 2 * whole));
+  run.settings.async_tp = true;
+  CHECK(copied() == Approx(2 * whole));
+  run.micro_batch_size = 1;
+  CHECK(copied() == 0);
+}
+
+// With tp 4 a rank casts a quarter of the inputs of queries, keys and values and of the first
+// feed-forward product (D each) and of the output gradients behind the others (D each); its parts
+// of the rest are D/4 and 4 D/4 of inputs, 3 D/4 and 4 D/4 of gradients. Gathered tensors are laid
+// out anew: 1 + 1 bytes. All gathers move one byte instead of two.
+TEST_CASE("FP8 operands are cast before they are gathered", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-core";
+  run.parallel.tp = 4;
+  run.parallel.sp = true;
+  const LayerWork half = work_of(run);
+  run.precision = RunPrecision::Fp8;
+  const LayerWork work = work_of(run);
+  const double elements = kTokens * kHidden;
+  CHECK(stream_bytes(work.forward) - stream_bytes(half.forward) ==
+        Approx(4 * elements * (2 * 0.25 + 0.25 + 1)));
+  CHECK(stream_bytes(work.backward) - stream_bytes(half.backward) ==
+        Approx(4 * elements * (0.75 + 1 + 2 * 0.25) + 2 * 4 * elements));
+  for (const auto items : {&LayerWork::forward, &LayerWork::backward})
+    CHECK(collective_bytes(work.*items, Collective::AllGather) ==
+          Approx(collective_bytes(half.*items, Collective::AllGather) / 2));
 }
 
 // Head: norm 2, product 2, cross entropy 20, a layer's own 12, and 20 that load labels and mask.
@@ -131,6 +192,26 @@ TEST_CASE("This project's runtime does not recompute a layer's last product", "[
   run.recompute = RunRecompute::Full;
   const LayerWork work = work_of(run, true);
   CHECK(product_flops(work.recompute) == Approx(16 * kTokens * kHidden * kHidden));
+}
+
+// PyTorch drops that product, too, with the scatter behind it, but gathers again what goes in.
+// Megatron-LM recomputes all.
+TEST_CASE("PyTorch stops a recomputed layer at what backward reads", "[sim][work][recompute]") {
+  TrainingRun run = small_gpt();
+  run.recompute = RunRecompute::Full;
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const auto work = [&](const char* software) {
+    run.profile = software;
+    return work_of(run, true);
+  };
+  const LayerWork all = work("megatron-core"), stopped = work("torchtitan");
+  CHECK(product_flops(all.recompute) == Approx(product_flops(all.forward)));
+  CHECK(product_flops(stopped.recompute) == Approx(product_flops(stopped.forward) * 16 / 24));
+  CHECK(collective_bytes(stopped.recompute, Collective::AllGather) ==
+        collective_bytes(stopped.forward, Collective::AllGather));
+  CHECK(collective_bytes(stopped.recompute, Collective::ReduceScatter) ==
+        collective_bytes(stopped.forward, Collective::ReduceScatter) / 2);
 }
 
 // Of 24 T D^2, an MLP of width 4 D is 16; it keeps its input, which the norm made, and makes 2 * 4

@@ -147,4 +147,81 @@ TEST_CASE("Recompute by operation keeps what experts' ranks send", "[sim][memory
   CHECK(exchanged.predict(constants).step_time_s > kept.predict(constants).step_time_s);
 }
 
+// Per parameter a bf16 weight, its gradients in fp32 and in bf16, and a share of a master copy and
+// two moments (DeepSpeed, runtime/bf16_optimizer.py); in 16 bit a gradient of 2 bytes, and in the
+// share one of 4.
+TEST_CASE("DeepSpeed keeps bf16 gradients beside those that it accumulates", "[sim][memory]") {
+  TrainingRun run = small_gpt(4);
+  run.profile = "megatron-deepspeed-2022";
+  run.cluster = "jean-zay-a100";
+  run.parallel.dp = 8;
+  run.zero_stage = 1;
+  run.global_batch_size = 32;
+  const auto parameters =
+      static_cast<double>(models::count_parameters(models::build_graph(run.model)).total);
+  const auto states = [&] {
+    const RunMemory memory = memory_of(run);
+    return memory.parameters + memory.gradients + memory.optimizer;
+  };
+  CHECK(states() == Approx(parameters * (2 + 2 + 16.0 / 8)).epsilon(1e-3));
+  run.settings.gradient_dtype = program::StateDType::F32;
+  CHECK(states() == Approx(parameters * (2 + 4 + 2 + 12.0 / 8)).epsilon(1e-3));
+}
+
+// Four more layers of 12 D^2 weights, of 13 D biases and norms: Hopper's FP8 instructions take one
+// layout, so a weight lies there in two.
+TEST_CASE("Weights that travel in FP8 lie in FP8 on Blackwell", "[sim][memory]") {
+  const auto layers = [](const char* cluster, RunPrecision precision) {
+    TrainingRun run = small_gpt(4);
+    run.profile = "megatron-core";
+    run.cluster = cluster;
+    run.precision = precision;
+    const double few = memory_of(run).parameters;
+    run.model.num_layers = 8;
+    return memory_of(run).parameters - few;
+  };
+  const double weights = 4 * (12.0 * 1024 * 1024);
+  CHECK(layers("dgx-b200", RunPrecision::Fp8) == Approx(weights).epsilon(2e-3));
+  CHECK(layers("dgx-b200", RunPrecision::MxFp8) == Approx(2 * weights).epsilon(2e-3));
+  CHECK(layers("dgx-h100", RunPrecision::Fp8) == Approx(2 * weights).epsilon(2e-3));
+}
+
+// Both moments in fp32, and of the master weight what its bf16 copy lacks.
+TEST_CASE("NeMo 1 keeps half of a master weight", "[sim][memory]") {
+  TrainingRun run = small_gpt(4);
+  run.parallel.dp = 8;
+  run.zero_stage = 1;
+  run.global_batch_size = 32;
+  const auto optimizer = [&](const char* software) {
+    run.profile = software;
+    return memory_of(run).optimizer;
+  };
+  CHECK(optimizer("megatron-core@24.11") / optimizer("megatron-core") == Approx(10.0 / 12));
+  CHECK(optimizer("megatron-core@25.02") == optimizer("megatron-core"));
+}
+
+// 48 layers keep 32 bytes an element of 16 x 4,096 x 2,048, some 200 GB, or 2 where they are
+// recomputed, 13 GB; with ten times the sequences these do not fit either.
+TEST_CASE("XLA recomputes what exceeds the device", "[sim][memory]") {
+  TrainingRun run = small_gpt(48);
+  run.profile = "jax-xla";
+  run.cluster = "dgx-h100";
+  run.model.hidden_size = 2048;
+  run.model.ffn_size = 8192;
+  run.model.head_size = 128;
+  run.seq_len = 4096;
+  run.parallel.dp = 8;
+  run.zero_stage = 3;
+  run.recompute = RunRecompute::None;
+  run.recompute_stated = true;
+  run.micro_batch_size = 16;
+  run.global_batch_size = std::int64_t{16} * 8;
+  const RunMemory kept = memory_of(run);
+  CHECK(kept.fits());
+  CHECK(kept.allocated() + kept.context == Approx(kept.capacity));
+  run.micro_batch_size = 160;
+  run.global_batch_size = std::int64_t{160} * 8;
+  CHECK_FALSE(memory_of(run).fits());
+}
+
 }  // namespace meshplan::sim

@@ -73,9 +73,9 @@ TEST_CASE("Blocks of the loss and of gathers are held apart", "[sim][prediction]
         Approx(14 * kShardTokens + 2 * 2 * 2 * kWidth).epsilon(1e-6));
 }
 
-// In 10 bytes a logit no block is of another size; embedding and head, one tensor, are gathered
-// where they compute, and their gradient is widened to 4 bytes in a pool of its own, unless sums
-// are in 2.
+// Blocks of 14 bytes a logit serve nothing else; embedding and head, one tensor, are gathered where
+// they compute, and their gradient is widened to 4 bytes in a pool of its own, unless sums are in
+// 2.
 TEST_CASE("FSDP 1 widens gradients beside all else", "[sim][prediction]") {
   const auto word = [](bool half) {
     TrainingRun few = sharded("llm-foundry-2023", kFew), more = sharded("llm-foundry-2023", kMore);
@@ -85,8 +85,29 @@ TEST_CASE("FSDP 1 widens gradients beside all else", "[sim][prediction]") {
     }
     return (beside_states(memory(more)) - beside_states(memory(few))) / (kMore - kFew);
   };
-  CHECK(word(true) == Approx(10 * kShardTokens + 2 * kWidth).epsilon(1e-6));
-  CHECK(word(false) == Approx(10 * kShardTokens + (2 + 4) * kWidth).epsilon(1e-6));
+  CHECK(word(true) == Approx(14 * kShardTokens + 2 * kWidth).epsilon(1e-6));
+  CHECK(word(false) == Approx(14 * kShardTokens + (2 + 4) * kWidth).epsilon(1e-6));
+}
+
+// Composer's metrics copy the logits, which the trainer keeps, to fp32 and keep their log-softmax:
+// 2 + 4 + 4 bytes, when the activations of backward are gone. Where these are more, the loss
+// decides: 16-bit logits and their gradient, beside embedding and head, one tensor.
+TEST_CASE("Metrics from logits have the memory of activations", "[sim][prediction]") {
+  const auto word = [](int few, int more, RunRecompute recompute, int sequences) {
+    const auto allocated = [&](int vocabulary) {
+      TrainingRun run = sharded("llm-foundry-2023", vocabulary);
+      run.model.tied_embeddings = true;
+      run.micro_batch_size = sequences;
+      run.global_batch_size = std::int64_t{128} * sequences;
+      run.recompute = recompute;
+      const RunMemory kept = memory(run);
+      return kept.transient + kept.activations;
+    };
+    return (allocated(more) - allocated(few)) / (more - few);
+  };
+  CHECK(word(kFew, kMore, RunRecompute::Full, 2) == Approx(10 * kShardTokens).epsilon(1e-6));
+  CHECK(word(204'800, 215'040, RunRecompute::None, 8) ==
+        Approx(4 * 4 * kShardTokens + 2 * kWidth).epsilon(1e-6));
 }
 
 // Compiled, the loss keeps 16-bit logits and their gradient; the head's unit does not hold the

@@ -171,7 +171,8 @@ TEST_CASE("The same work on more devices is not done sooner", "[sim][synthetic]"
     }
 }
 
-// Forward is a third of the work and runs again; kept layers are proportional.
+// Forward is a third of the work and runs again, where a stack stops early but for its last
+// product; kept layers are proportional.
 TEST_CASE("Recompute costs time and saves memory", "[sim][synthetic]") {
   for (const std::string& stack : kStacks) {
     TrainingRun run = llama(stack);
@@ -188,7 +189,7 @@ TEST_CASE("Recompute costs time and saves memory", "[sim][synthetic]") {
     const RunPrediction per_op = predict(run);
     CAPTURE(stack);
     const double compute = full.seconds.compute / none.seconds.compute;
-    CHECK(compute > 1.25);
+    CHECK(compute > 1.2);
     CHECK(compute < 1.35);
     CHECK(half.seconds.compute == Approx((none.seconds.compute + full.seconds.compute) / 2));
     CHECK(half.seconds.compute == Approx(sixteen.seconds.compute));

@@ -105,10 +105,13 @@ struct ExecutionProfile {
   bool keeps_unread_products = false;
   // ... and what an exchange with the ranks of experts brings, else it is exchanged again.
   bool keeps_exchanged_rows = false;
+  bool selective_skips_layers = false;     // selective recompute is of every second layer
+  bool recomputes_what_exceeds = false;    // the device's memory, unasked
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
-  bool accumulates_first = true;           // adds the first micro-batch to zeros, too
-  double dropout = 0;                      // default where the run does not say
+  double bias_gradient_bytes = 0;  // per output element; 0: summed by the product's epilogue
+  bool accumulates_first = true;   // adds the first micro-batch to zeros, too
+  double dropout = 0;              // default where the run does not say
 
   int gradient_bytes = 4;                   // kept per parameter
   int reduce_bytes = 4;                     // on the wire per parameter
@@ -119,6 +122,10 @@ struct ExecutionProfile {
   bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
   bool separate_dropout_masks = true;
   bool keeps_gathered_inputs = false;  // of tp: kept whole instead of gathered again in backward
+  bool copies_sequences = false;       // around gathers and scatters of sequence parallelism
+  bool tp_gathers_fp8 = false;         // FP8 operands are cast before tp ranks gather them
+  bool lays_out_fp8 = true;            // ... and laid out anew behind; not on Blackwell
+  bool compiles_unasked = true;        // of a stack with a compiler; see read_published
   bool balances_stages = false;        // stages cut by cost, see balanced_layers; else evenly
 
   FlashGeneration flash = FlashGeneration::Two;
@@ -130,6 +137,9 @@ struct ExecutionProfile {
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
   ShardCopies shard_copies = ShardCopies::None;
+  // Communication takes the less from compute, the slower it moves. Of our own software the engine
+  // and the estimator know one share for all.
+  bool share_follows_rate = true;
   bool head_in_own_unit = false;  // fully sharded, apart from the embedding
   // Fully sharded, several micro-batches a step: gradients are kept whole and summed once...
   bool defers_gradient_sync = false;
@@ -148,16 +158,19 @@ struct ExecutionProfile {
   double context_mib = 500;   // CUDA context and libraries, seen by nvidia-smi only
   double workspace_mib = 64;  // cuBLAS, attention, collectives' staging in the allocator
   ContextExchange context = ContextExchange::Ring;
-  double reserved_fraction = 0.06;     // of allocated: what the caching allocator holds beyond it
-  double optimizer_bucket = 0;         // elements of each of a sharded optimizer's two buffers
-  double optimizer_bytes = 12;         // kept per parameter: fp32 copy and two moments
-  double second_moment_bytes = 4;      // of these; see profile_of
-  double sharded_gradient_bytes = 0;   // more per parameter where the optimizer is sharded
+  double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
+  double optimizer_bucket = 0;        // elements of each of a sharded optimizer's two buffers
+  double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
+  double second_moment_bytes = 4;     // of these; see profile_of
+  double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded
+  // Kept per parameter beside gradients that a run accumulates in fp32; no shard of them is copied.
+  double accumulated_copy_bytes = 0;
   double sharded_parameter_bytes = 0;  // more per parameter of a shard, where layers are sharded
   double live_parameters = 0;      // gathered ones stay while they are fewer; 0: one layer ahead
   double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
   double logit_bytes = 6;          // kept per logit at the peak of the head
   double logit_block_bytes = 0;    // held for it by the allocator; 0: as many
+  double metric_logit_bytes = 0;   // kept per logit after backward, by metrics of the step
   bool operator==(const ExecutionProfile&) const = default;
 };
 

@@ -31,6 +31,20 @@ double replicas_in_node(const TrainingRun& run, int devices_per_node) {
       std::ranges::count_if(ranks, [&](int rank) { return rank < devices_per_node; }));
 }
 
+/// Weights that are gathered in FP8 lie in FP8 where an instruction takes any layout, else in two
+/// layouts (Transformer Engine, tensor/float8_tensor.py); embedding and head are in 16 bit.
+double bytes_of_weights(const TrainingRun& run, const ExecutionProfile& profile,
+                        const StageWork& work, int stage) {
+  const double trained = work.trained(stage).all();
+  const bool in_fp8 =
+      run.precision == RunPrecision::Fp8 && profile.gathers_fp8 && !profile.lays_out_fp8;
+  if (!in_fp8) return trained * kHalfBytes;
+  double half = 0;
+  if (work.holds_embedding(stage)) half += work.embedding.trained.all();
+  if (work.holds_head(stage)) half += work.head.trained.all();
+  return half * kHalfBytes + (trained - half);
+}
+
 RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
                        const StageWork& work, const program::Schedule& schedule,
                        int devices_per_node, int stage) {
@@ -50,12 +64,15 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
     workspace += 2 * std::min(profile.optimizer_bucket, trained.all()) * kHalfBytes;
   const ParameterCount frozen{.dense = all.dense - trained.dense,
                               .expert = all.expert - trained.expert};
-  memory.parameters =
-      sharded(trained, full) * (full ? profile.sharded_parameter_bytes : kHalfBytes) +
-      sharded(frozen, run.zero_stage >= 3 && run.settings.shard_frozen != false) *
-          frozen_bytes(run, profile);
-  memory.gradients = sharded(trained, run.zero_stage >= 2) * profile.gradient_bytes;
-  const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
+  memory.parameters = (full ? sharded(trained, true) * profile.sharded_parameter_bytes
+                            : bytes_of_weights(run, profile, work, stage)) +
+                      sharded(frozen, run.zero_stage >= 3 && run.settings.shard_frozen != false) *
+                          frozen_bytes(run, profile);
+  const bool accumulates =
+      profile.accumulated_copy_bytes > 0 && run.settings.gradient_dtype == program::StateDType::F32;
+  memory.gradients = sharded(trained, run.zero_stage >= 2) *
+                     (profile.gradient_bytes + (accumulates ? profile.accumulated_copy_bytes : 0));
+  const double copy = run.zero_stage >= 1 && !accumulates ? profile.sharded_gradient_bytes : 0;
   const bool shards = run.zero_stage >= 1;
   const UpdatedElements updated = updated_elements(
       run, work, stage, shards ? UpdateShards{.dense = dp, .expert = edp} : UpdateShards{});
@@ -85,14 +102,16 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (full) {
-    const ShardedPeak peak = sharded_peak(run, profile, work, memory.gradients);
+    const ShardedPeak peak = sharded_peak(run, profile, work, memory);
     memory.transient = peak.allocated + workspace;
     memory.reserved = memory.allocated() + (peak.reserved - peak.allocated);
     return memory;
   }
   memory.transient = largest + workspace;
   if (stage == parallel.pp - 1)
-    memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
+    memory.transient =
+        std::max(memory.transient + work.head.logits * profile.logit_bytes + work.head.saved_bytes,
+                 work.head.logits * profile.metric_logit_bytes - memory.activations);
   memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
   return memory;
 }
@@ -103,6 +122,19 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
 void give_back(RunMemory& memory) {
   memory.reserved =
       std::max(memory.allocated(), std::min(memory.reserved, memory.capacity - memory.context));
+}
+
+/// XLA recomputes what exceeds its memory, the cheapest first, whatever the program keeps
+/// (xla/service/gpu/gpu_compiler.cc, remat-pipeline); at least a layer's input stays.
+void recompute_what_exceeds(const StageWork& work, int stage, RunMemory& memory) {
+  double least = 0;
+  for (const ChunkWork& chunk : work.stages[at(stage)])
+    for (const LayerCount& layers : chunk.layers)
+      least += layers.count * work.works[at(layers.work)].input_bytes;
+  const double excess = memory.allocated() + memory.context - memory.capacity;
+  const double freed = std::clamp(excess, 0.0, std::max(0.0, memory.activations - least));
+  memory.activations -= freed;
+  memory.reserved -= freed;
 }
 
 }  // namespace
@@ -122,6 +154,7 @@ std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile
     memory.context = profile.context_mib * kMib;
     memory.capacity = cluster.device.memory_gib * kGib;
     memory.host_capacity = host_capacity_bytes(cluster);
+    if (profile.recomputes_what_exceeds) recompute_what_exceeds(work, stage, memory);
     give_back(memory);
     memory.visible = memory.reserved + memory.context;
     stages.push_back(memory);

@@ -42,7 +42,7 @@ LargestLayer largest_layer(const StageWork& work, const TrainingRun& run,
 }  // namespace
 
 ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile,
-                         const StageWork& work, double gradients) {
+                         const StageWork& work, const RunMemory& kept) {
   const LargestLayer layer = largest_layer(work, run, profile);
   const double gathered = layer.gathered;
   const double summed = layer.trained * profile.reduce_bytes;
@@ -66,7 +66,9 @@ ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile
   const bool one_microbatch = run.num_microbatches() == 1;
 
   ShardedPeak peak;
-  peak.allocated = std::max(at_head - (one_microbatch ? gradients : 0), held + in_layer);
+  peak.allocated = std::max(at_head - (one_microbatch ? kept.gradients : 0), held + in_layer);
+  peak.allocated =
+      std::max(peak.allocated, work.head.logits * profile.metric_logit_bytes - kept.activations);
 
   double pools = 0;
   if (profile.shard_copies == ShardCopies::All) pools = std::max(root, ahead);

@@ -2,6 +2,7 @@
 // parameters are gathered layer by layer, and what PyTorch's caching allocator holds for it.
 #pragma once
 
+#include "sim/stacks/run_prediction.hpp"
 #include "stacks/stage_work.hpp"
 
 namespace meshplan::sim {
@@ -25,8 +26,10 @@ struct ShardedPeak {
 /// of their own (fsdp/_runtime_utils.py, _post_backward_hook). And the logits' blocks are found in
 /// none of the layers', whose backward then cuts its own out of the logits'.
 /// @param run        shards layers (TrainingRun::shards_layers)
-/// @param gradients  bytes that are kept of them
+/// A third is there where a stack computes metrics from the logits once backward is over, when no
+/// activation is left (ExecutionProfile::metric_logit_bytes).
+/// @param kept  gradients and activations beside which the peak stands
 ShardedPeak sharded_peak(const TrainingRun& run, const ExecutionProfile& profile,
-                         const StageWork& work, double gradients);
+                         const StageWork& work, const RunMemory& kept);
 
 }  // namespace meshplan::sim
