@@ -389,11 +389,12 @@ TrainingRun run_of(const PublishedCells& row) {
                     run.global_batch_size, per_round));
   run.precision = choose(
       "precision", row.text("precision"),
-      std::array<std::pair<const char*, RunPrecision>, 5>{{{"bf16", RunPrecision::Bf16},
+      std::array<std::pair<const char*, RunPrecision>, 6>{{{"bf16", RunPrecision::Bf16},
                                                            {"fp16", RunPrecision::Fp16},
                                                            {"fp8", RunPrecision::Fp8},
                                                            {"mxfp8", RunPrecision::MxFp8},
-                                                           {"fp8-block", RunPrecision::Fp8Block}}});
+                                                           {"fp8-block", RunPrecision::Fp8Block},
+                                                           {"nvfp4", RunPrecision::NvFp4}}});
   run.settings.attention = choose("attention", row.text("attention"),
                                   std::array<std::pair<const char*, program::AttentionBackend>, 2>{
                                       {{"flash", program::AttentionBackend::Flash},

@@ -39,8 +39,8 @@ class Exchange {
       const double domains = placement_.domains[at(level - 1)];
       const double leaving =
           work_.tokens * work_.token_nodes * work_.bytes * (domains - 1) / domains;
-      slowest = std::max(slowest,
-                         leaving / (c_.exchange_wire * link_capacity_bytes_per_s(cluster_, level)));
+      slowest = std::max(slowest, leaving / (work_.wire * c_.exchange_wire *
+                                             link_capacity_bytes_per_s(cluster_, level)));
     }
     return slowest;
   }

@@ -104,6 +104,9 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("cross_entropy", p.cross_entropy, "per logit");
   v.optional("fp8_cast", p.fp8_cast, "per element of a product's input and output gradient");
   v.optional("block_cast", p.block_cast, "the same with a scale per block");
+  v.optional("fp4_cast", p.fp4_cast, "the same in four bits (NVFP4)");
+  v.optional("hybrid_ep_wire", p.hybrid_ep_wire,
+             "part that HybridEP reaches of the links between nodes", between(0.01, 1));
   v.optional("expert_padding", p.expert_padding,
              "per routed element that FP8 products of experts want in whole tiles");
   v.optional("ring", p.ring, "per output element and step of a context-parallel ring");

@@ -35,7 +35,7 @@ void LayerWalk::grouped_linear(const Op& op) {
   const double n = width(output, places_[at(output)]);
   const double k = width(input, column ? Place::Expert : Place::ExpertSharded);
   double m = routed_ / experts;
-  if (run_is_fp8()) m = std::ceil(m / kFp8Rows) * kFp8Rows;
+  if (is_low_precision()) m = std::ceil(m / kFp8Rows) * kFp8Rows;
   // Grouped products are issued at once (torch._grouped_mm, XLA's ragged dot), expert by expert
   // (Transformer Engine's multi-stream cuBLAS) or, without them, module by module.
   OperationHabit habit = profile_.linear;
@@ -44,13 +44,13 @@ void LayerWalk::grouped_linear(const Op& op) {
     habit.forward_kernels *= experts;
     habit.backward_kernels *= experts;
   }
-  product(experts, m, n, k, run_is_fp8(), habit, true);
-  if (run_is_fp8() && is_on(run_.settings.fused_experts))
+  product(experts, m, n, k, is_low_precision(), habit, true);
+  if (is_low_precision() && is_on(run_.settings.fused_experts))
     // What lies between the two products is cast where it is made, in their epilogues, which move
     // it under their arithmetic (Transformer Engine 2.14, pull request 2769); the rest by a kernel
     // for all experts that writes rows and columns at once (2.13, pull request 2586).
     casts(column ? routed_ * k : 0, column ? 0 : routed_ * n, 1, true);
-  else if (run_is_fp8())
+  else if (is_low_precision())
     casts(routed_ * k, routed_ * n, experts, true);
   pad_rows(column ? k : n);
   const bool bias = op.parameters.size() > 1;
@@ -60,7 +60,7 @@ void LayerWalk::grouped_linear(const Op& op) {
     added.backward_kernels *= experts;
     streams(added, routed_ * n);
   }
-  save_product_input(input, run_is_fp8());
+  save_product_input(input, is_low_precision());
 }
 
 /// Rows that are copied to places in multiples of what FP8 products want, before the first product
@@ -69,7 +69,7 @@ void LayerWalk::grouped_linear(const Op& op) {
 /// multiples, and recipes that fuse experts let the router pad
 /// (moe_router_padding_for_quantization).
 void LayerWalk::pad_rows(double width) {
-  if (!run_is_fp8() || is_on(run_.settings.token_drop) || is_on(run_.settings.fused_experts))
+  if (!is_low_precision() || is_on(run_.settings.token_drop) || is_on(run_.settings.fused_experts))
     return;
   streams(profile_.expert_padding, routed_ * width);
 }

@@ -54,10 +54,12 @@ void LayerWalk::widen_weights(double elements) {
 }
 
 void LayerWalk::casts(double inputs, double outputs, double pieces, bool routed) {
-  if (!run_is_fp8()) return;
+  if (!is_low_precision()) return;
   const bool per_tensor = run_.precision == RunPrecision::Fp8;
   const bool at_once = routed && is_on(run_.settings.fused_experts);  // rows and columns
-  const OperationHabit& habit = per_tensor || at_once ? profile_.fp8_cast : profile_.block_cast;
+  const OperationHabit& habit = run_.precision == RunPrecision::NvFp4 ? profile_.fp4_cast
+                                : per_tensor || at_once               ? profile_.fp8_cast
+                                                                      : profile_.block_cast;
   if (per_tensor && run_.settings.grouped_experts != false) pieces = 1;
   if (inputs > 0)
     forward({.kind = WorkKind::Stream,
@@ -96,7 +98,7 @@ void LayerWalk::linear(const Op& op, Place in) {
   double n = width(output, column ? Place::Sharded : Place::Residual);
   if (is_head(op)) n = padded_vocabulary(n * parallel.tp) / parallel.tp;
   const double k = width(input, op.split == Split::Row ? Place::Sharded : Place::Residual);
-  const bool low = run_is_fp8() && !is_head(op) && !models::is_of_adapter(op.name);
+  const bool low = is_low_precision() && !is_head(op) && !models::is_of_adapter(op.name);
   if (parallel.tp > 1 && gathers) gather_input(op, input, low);
   product(1, m, n, k, low, profile_.linear);
   if (low) casts_of_linear(op, m * k, m * n, gathers);
@@ -117,7 +119,7 @@ double LayerWalk::padded_vocabulary(double v) const {
 /// FP8 inputs and output gradients are cast before they are gathered (Transformer Engine,
 /// module/base.py, grad_output_preprocess; torchao, float8_tensor_parallel.py).
 bool LayerWalk::casts_before_gather() const {
-  return run_is_fp8() && run_.parallel.sp && run_.parallel.tp > 1 && profile_.tp_gathers_fp8;
+  return is_low_precision() && run_.parallel.sp && run_.parallel.tp > 1 && profile_.tp_gathers_fp8;
 }
 
 void LayerWalk::gather_input(const Op& op, TensorId input, bool low) {
@@ -126,7 +128,7 @@ void LayerWalk::gather_input(const Op& op, TensorId input, bool low) {
   if (!fresh) return;
   const double whole = tokens_ * width(input, Place::Residual) * kHalfBytes;
   if (run_.parallel.sp) {
-    const double full = low && casts_before_gather() ? whole / 2 : whole;
+    const double full = low && casts_before_gather() ? whole / kHalfBytes * low_bytes() : whole;
     // The gathered input is not kept: backward gathers again (Korthikanti et al. 2022, 4.2.2).
     work_.forward.push_back(sequence(Collective::AllGather, full, beside));
     if (profile_.keeps_gathered_inputs)
@@ -170,7 +172,7 @@ void LayerWalk::reduce_output(double elements_full, bool low) {
 }
 
 void LayerWalk::save_product_input(TensorId input, bool low) {
-  if (trains_weight_) save(input, low && profile_.saves_fp8_inputs ? 1 : kHalfBytes);
+  if (trains_weight_) save(input, low && profile_.saves_fp8_inputs ? low_bytes() : kHalfBytes);
 }
 
 }  // namespace meshplan::sim

@@ -40,7 +40,9 @@ class LayerWalk {
   double width(TensorId id, Place place) const;
   double elements(TensorId id) const;
   double parameter_elements(TensorId id) const;
-  bool run_is_fp8() const;
+  bool is_low_precision() const;
+  /// Of an element of a product's operand, where that is low.
+  double low_bytes() const;
   double dropout() const;
 
   // ---- what an operation adds

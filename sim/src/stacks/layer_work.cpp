@@ -82,8 +82,13 @@ double LayerWalk::parameter_elements(TensorId id) const {
   return product;
 }
 
-bool LayerWalk::run_is_fp8() const {
+bool LayerWalk::is_low_precision() const {
   return run_.precision != RunPrecision::Bf16 && run_.precision != RunPrecision::Fp16;
+}
+
+double LayerWalk::low_bytes() const {
+  constexpr double kFp4Bytes = 0.5 + 1.0 / 16;  // with a scale of a byte for each 16 elements
+  return run_.precision == RunPrecision::NvFp4 ? kFp4Bytes : 1;
 }
 
 double LayerWalk::dropout() const {
@@ -225,7 +230,7 @@ bool LayerWalk::follows_head_norm(const Op& op) const {
 /// Is what it makes whole, so that the product can add to it? An FP8 product adds nothing.
 bool LayerWalk::ends_product(const Op& op) const {
   const bool partial = run_.parallel.tp > 1 && op.split == Split::Row;
-  return op.kind == OpKind::Linear && !partial && !run_is_fp8();
+  return op.kind == OpKind::Linear && !partial && !is_low_precision();
 }
 
 void LayerWalk::count_parameters(const Op& op) {

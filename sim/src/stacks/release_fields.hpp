@@ -23,12 +23,13 @@ struct EnumNames<sim::FlashGeneration> {
 
 template <>
 struct EnumNames<sim::RunPrecision> {
-  static constexpr std::array<std::pair<sim::RunPrecision, std::string_view>, 5> value = {
+  static constexpr std::array<std::pair<sim::RunPrecision, std::string_view>, 6> value = {
       {{sim::RunPrecision::Bf16, "bf16"},
        {sim::RunPrecision::Fp16, "fp16"},
        {sim::RunPrecision::Fp8, "fp8"},
        {sim::RunPrecision::MxFp8, "mxfp8"},
-       {sim::RunPrecision::Fp8Block, "fp8-block"}}};
+       {sim::RunPrecision::Fp8Block, "fp8-block"},
+       {sim::RunPrecision::NvFp4, "nvfp4"}}};
 };
 
 }  // namespace meshplan

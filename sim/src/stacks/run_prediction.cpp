@@ -45,6 +45,11 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
   s.profile = profile_of(s.run);
   s.recipes = take_recipes(data_sheet, s.profile, s.run);
   take_habits(s.profile, s.run);
+  if (s.run.precision == RunPrecision::NvFp4 &&
+      data_sheet.device.architecture != Architecture::Blackwell)
+    throw ConfigError(fmt::format(
+        "fp8_scaling 'nvfp4' on {}: products of four bits are Blackwell's; nearest: tensorwise",
+        data_sheet.device.name));
   s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
   s.profile.flash = flash_of(s.profile, s.cluster, s.run);
   if (s.cluster.device.architecture == Architecture::Blackwell) s.profile.lays_out_fp8 = false;

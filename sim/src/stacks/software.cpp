@@ -149,7 +149,8 @@ RunPrecision run_precision(const Plan& plan) {
   const program::Workload& workload = plan.workload;
   if (workload.fp8 != program::Float8Recipe::None) {
     const auto scaling = plan.stack.settings.fp8_scaling;
-    return scaling == Fp8Scaling::MxFp8       ? RunPrecision::MxFp8
+    return scaling == Fp8Scaling::NvFp4       ? RunPrecision::NvFp4
+           : scaling == Fp8Scaling::MxFp8     ? RunPrecision::MxFp8
            : scaling == Fp8Scaling::Blockwise ? RunPrecision::Fp8Block
                                               : RunPrecision::Fp8;
   }

@@ -95,6 +95,7 @@ int modules_at(const TrainingRun& run, const models::ModelGraph& graph, int posi
 struct LayerClass {
   int kind = 0;  // in ModelGraph::kinds
   FrozenLayer frozen;
+  bool half = false;  // its products stay in 16 bit
   bool operator==(const LayerClass&) const = default;
 };
 
@@ -103,14 +104,19 @@ struct LayerClasses {
   std::vector<int> of_layer;
 };
 
-LayerClasses classes_of(const models::ModelGraph& graph, const program::FrozenParameters& frozen) {
+LayerClasses classes_of(const models::ModelGraph& graph, const program::FrozenParameters& frozen,
+                        const program::StackSettings& settings) {
   LayerClasses all;
-  for (int layer = 0; layer < static_cast<int>(graph.layer_kind.size()); ++layer) {
+  const int layers = static_cast<int>(graph.layer_kind.size());
+  const int first_low = settings.bf16_layers_at_start.value_or(0);
+  const int end_low = layers - settings.bf16_layers_at_end.value_or(0);
+  for (int layer = 0; layer < layers; ++layer) {
     const int kind = graph.layer_kind[at(layer)];
     const LayerClass own{
         .kind = kind,
         .frozen = {.parameters = frozen.mask(graph.kinds[at(kind)], program::layer_prefix(layer)),
-                   .needs_input_gradient = frozen.needs_input_gradient(layer)}};
+                   .needs_input_gradient = frozen.needs_input_gradient(layer)},
+        .half = layer < first_low || layer >= end_low};
     const auto known = std::ranges::find(all.classes, own);
     all.of_layer.push_back(static_cast<int>(known - all.classes.begin()));
     if (known == all.classes.end()) all.classes.push_back(own);
@@ -123,7 +129,9 @@ LayerClasses classes_of(const models::ModelGraph& graph, const program::FrozenPa
 StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
                      const ExecutionProfile& profile, StageCut cut) {
   const program::FrozenParameters frozen(run.frozen, graph);
-  const LayerClasses classes = classes_of(graph, frozen);
+  const LayerClasses classes = classes_of(graph, frozen, run.settings);
+  TrainingRun half = run;  // of layers that stay in 16 bit
+  half.precision = RunPrecision::Bf16;
   StageWork work;
   work.tied = graph.tied_embeddings;
   work.embedding = layer_work(graph.embedding, run, profile, false,
@@ -134,8 +142,8 @@ StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
                   .needs_input_gradient = frozen.needs_input_gradient(run.model.num_layers)});
   for (const LayerClass& own : classes.classes)
     for (const bool recomputed : {false, true})
-      work.works.push_back(
-          layer_work(graph.kinds[at(own.kind)], run, profile, recomputed, own.frozen));
+      work.works.push_back(layer_work(graph.kinds[at(own.kind)], own.half ? half : run, profile,
+                                      recomputed, own.frozen));
 
   const int first_module = static_cast<int>(work.works.size());
   for (const models::LayerGraph& module : graph.mtp)

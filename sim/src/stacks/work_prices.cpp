@@ -30,8 +30,9 @@ double peak_of(const Cluster& cluster, RunPrecision precision) {
     return found == peaks.end() ? 0.0 : found->second * kTera;
   };
   const double half = find("bf16") > 0 ? find("bf16") : find("fp32");
-  const bool fp8 = precision != RunPrecision::Bf16 && precision != RunPrecision::Fp16;
-  return fp8 && find("fp8") > 0 ? find("fp8") : half;
+  const bool low = precision != RunPrecision::Bf16 && precision != RunPrecision::Fp16;
+  if (!low || find("fp8") <= 0) return half;
+  return precision == RunPrecision::NvFp4 ? 2 * find("fp8") : find("fp8");
 }
 
 /// Devices of a node that share a network card all use it at the same time in a symmetric job, so
@@ -107,8 +108,9 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   peak_ = peak_of(cluster_, RunPrecision::Bf16);
   peak_low_ = peak_of(cluster_, run.precision);
   if (peak_low_ > peak_)
-    low_fraction_ =
-        run.precision == RunPrecision::Fp8 ? device.efficiency.fp8 : device.efficiency.fp8_block;
+    low_fraction_ = run.precision == RunPrecision::Fp8     ? device.efficiency.fp8
+                    : run.precision == RunPrecision::NvFp4 ? device.efficiency.fp4
+                                                           : device.efficiency.fp8_block;
   if (!is_on(run.settings.token_drop) && !is_on(run.settings.balanced_routing))
     imbalance_ = run.expert_imbalance > 1 ? run.expert_imbalance - 1 : kRoutingImbalance;
   launch_ = device.launch_us / kMicroseconds;
@@ -119,8 +121,9 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
 
 ProductShape WorkPricer::product_shape(const WorkItem& item) const {
   const bool fp8 = item.low_precision && peak_low_ > peak_;
-  const OperandType low =
-      run_.precision == RunPrecision::Fp8 ? OperandType::Fp8 : OperandType::Fp8Block;
+  const OperandType low = run_.precision == RunPrecision::Fp8     ? OperandType::Fp8
+                          : run_.precision == RunPrecision::NvFp4 ? OperandType::Fp4
+                                                                  : OperandType::Fp8Block;
   return {item.count, item.m, item.n, item.k, fp8 ? low : OperandType::Half, !item.backward};
 }
 
@@ -133,7 +136,9 @@ double WorkPricer::product(const WorkItem& item) const {
   const ProductShape shape = product_shape(item);
   const bool fp8 = shape.type != OperandType::Half;
   const double peak = fp8 ? peak_low_ * low_fraction_ : peak_;
-  const double element = fp8 ? 1 : 2;
+  const double element = shape.type == OperandType::Half  ? 2
+                         : shape.type == OperandType::Fp4 ? 0.5
+                                                          : 1;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
   const double seconds = product_seconds(shape, peak, bytes, cluster_);
@@ -168,15 +173,15 @@ double WorkPricer::dispatch(const WorkItem& item) const {
   if (group.size <= 1) return 0;
   const bool hybrid = run_.settings.expert_dispatch == program::ExpertDispatch::HybridEp;
   const int k = static_cast<int>(item.count);
-  const ExchangeWork work{
-      .kernels = hybrid ? ExchangeKernels::HybridEp : ExchangeKernels::DeepEp,
-      .part = item.combines ? ExchangePart::Combine : ExchangePart::Dispatch,
-      .tokens = item.m * (1 + imbalance_),
-      .bytes = item.bytes / item.m,
-      .token_ranks = places_of_token(group.size, k),
-      .token_nodes = places_of_token(group.domains.front(), k),
-      .ranks = group.size,
-      .sms = static_cast<double>(run_.settings.expert_dispatch_sms.value_or(0))};
+  const ExchangeWork work{.kernels = hybrid ? ExchangeKernels::HybridEp : ExchangeKernels::DeepEp,
+                          .part = item.combines ? ExchangePart::Combine : ExchangePart::Dispatch,
+                          .tokens = item.m * (1 + imbalance_),
+                          .bytes = item.bytes / item.m,
+                          .token_ranks = places_of_token(group.size, k),
+                          .token_nodes = places_of_token(group.domains.front(), k),
+                          .ranks = group.size,
+                          .sms = static_cast<double>(run_.settings.expert_dispatch_sms.value_or(0)),
+                          .wire = hybrid ? profile_.hybrid_ep_wire : 1};
   return exchange_seconds(work, group, cluster_);
 }
 

@@ -246,10 +246,20 @@ TEST_CASE("Precision is a name, a function or a MixedPrecisionConfig", "[formats
                     "        cfg.mixed_precision.grad_reduce_in_fp32 = False\n"
                     "    return cfg\n");
   CHECK(called.plan.stack.settings.fp8_scaling == program::Fp8Scaling::Tensorwise);
-  CHECK_THAT(bridge_refusal(std::string(kBridgeLlama) +
-                            "    cfg.mixed_precision = \"bf16_with_nvfp4_mixed\"\n"
-                            "    return cfg\n"),
-             Contains("mixed_precision.fp4 = \"e2m1\"") && Contains("NVFP4"));
+  CHECK(called.plan.stack.settings.bf16_layers_at_start == 1);
+  CHECK(called.plan.stack.settings.bf16_layers_at_end == 1);
+  const ImportedPlan four = import_recipe(std::string(kBridgeLlama) +
+                                          "    cfg.mixed_precision = \"bf16_with_nvfp4_mixed\"\n"
+                                          "    return cfg\n");
+  CHECK(four.plan.workload.fp8 == program::Float8Recipe::Hybrid);
+  CHECK(four.plan.stack.settings.fp8_scaling == program::Fp8Scaling::NvFp4);
+  CHECK_FALSE(four.plan.stack.settings.bf16_layers_at_end);
+  const ImportedPlan all = import_recipe(  // as its performance recipes do
+      std::string(kBridgeLlama) +
+      "    cfg.mixed_precision = bf16_with_fp8_current_scaling_mixed()\n"
+      "    cfg.mixed_precision.first_last_layers_bf16 = False\n"
+      "    return cfg\n");
+  CHECK_FALSE(all.plan.stack.settings.bf16_layers_at_start);
 }
 
 TEST_CASE("--args sets fields and parameters of a recipe", "[formats][bridge]") {

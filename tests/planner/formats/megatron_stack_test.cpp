@@ -69,6 +69,18 @@ TEST_CASE("A launch script's flags are settings of its stack", "[planner][format
   CHECK(settings_of("--fp8-format hybrid").fp8_scaling == Fp8Scaling::Delayed);
 }
 
+TEST_CASE("Four bits, and layers that stay in sixteen", "[planner][formats][stack]") {
+  const StackSettings four = settings_of(
+      "--fp4-format e2m1 --fp4-recipe nvfp4 --first-last-layers-bf16 "
+      "--num-layers-at-end-in-bf16 4");
+  CHECK(four.fp8_scaling == Fp8Scaling::NvFp4);
+  CHECK(four.bf16_layers_at_start == 1);
+  CHECK(four.bf16_layers_at_end == 4);
+  const StackSettings all =
+      settings_of("--fp8-format e4m3 --fp8-recipe tensorwise --num-layers-at-end-in-bf16 4");
+  CHECK_FALSE(all.bf16_layers_at_end);  // without the switch a count says nothing
+}
+
 TEST_CASE("Dtypes of moments count with the precision-aware optimizer alone",
           "[planner][formats][stack]") {
   const std::string dtypes = "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8 ";

@@ -53,6 +53,10 @@ std::string precision_lines(const program::Plan& plan) {
       "    cfg.mixed_precision.grad_reduce_in_fp32 = False  # as predicted: gradients in bf16\n"
       "    cfg.ddp.grad_reduce_in_fp32 = False\n";
   if (workload.fp8 == program::Float8Recipe::None) return lines;
+  if (megatron::is_fp4(plan))
+    return lines +
+           "    cfg.mixed_precision.fp4 = \"e2m1\"  # products in four bits\n"
+           "    cfg.mixed_precision.fp4_recipe = \"nvfp4\"\n";
   lines +=
       "    cfg.mixed_precision.fp8 = \"hybrid\"  # values and weights E4M3, gradients E5M2\n"
       "    cfg.mixed_precision.fp8_recipe = \"tensorwise\"  # one scale a tensor\n";

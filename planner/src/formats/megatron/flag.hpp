@@ -196,8 +196,13 @@ inline Flag of_latent(const Flag& flag) {
 inline bool always(const program::Plan& /*plan*/) {
   return true;
 }
+/// Products in four bits, which a plan holds as a way to scale FP8.
+inline bool is_fp4(const program::Plan& plan) {
+  return plan.workload.fp8 != program::Float8Recipe::None &&
+         plan.stack.settings.fp8_scaling == program::Fp8Scaling::NvFp4;
+}
 inline bool is_fp8(const program::Plan& plan) {
-  return plan.workload.fp8 != program::Float8Recipe::None;
+  return plan.workload.fp8 != program::Float8Recipe::None && !is_fp4(plan);
 }
 
 }  // namespace meshplan::planner::megatron

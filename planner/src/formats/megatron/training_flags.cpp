@@ -213,6 +213,41 @@ void read_fp8(Reading& reading, const Argument* given) {
                                reading.text(*given)));
 }
 
+void read_fp4(Reading& reading, const Argument* given) {
+  if (given == nullptr) return;
+  const std::vector<std::string> choices{"e2m1"};
+  (void)reading.choice(*given, choices);
+  reading.plan.workload.fp8 = Float8Recipe::Hybrid;
+  reading.plan.stack.settings.fp8_scaling = program::Fp8Scaling::NvFp4;
+}
+
+using LayerCount = std::optional<int> program::StackSettings::*;
+
+bool is_low(const Plan& plan) {
+  return plan.workload.fp8 != Float8Recipe::None;
+}
+
+bool keeps_layers(const Plan& plan) {
+  const program::StackSettings& settings = plan.stack.settings;
+  return is_low(plan) && (settings.bf16_layers_at_start.value_or(0) > 0 ||
+                          settings.bf16_layers_at_end.value_or(0) > 0);
+}
+
+/// One of each end, unless the script counts them (core/transformer/transformer_config.py).
+Flag kept_layers(std::string_view name, LayerCount count) {
+  return value(
+      name, Group::Precision,
+      [count](const Plan& p) -> std::optional<std::string> {
+        if (!keeps_layers(p)) return std::nullopt;
+        return std::to_string((p.stack.settings.*count).value_or(0));
+      },
+      [count](Reading& reading, const Argument* given) {
+        if (!is_low(reading.plan) || !reading.has("--first-last-layers-bf16")) return;
+        reading.plan.stack.settings.*count =
+            given == nullptr ? 1 : static_cast<int>(reading.integer(*given, 0, limits::kLayers));
+      });
+}
+
 }  // namespace
 
 std::vector<Flag> training_flags() {
@@ -249,6 +284,29 @@ std::vector<Flag> precision_flags() {
                 meshplan::name_of(p.stack.settings.fp8_scaling.value_or(Fp8Scaling::Tensorwise)));
           },
           [](Reading&, const Argument*) {}),
+      value(
+          "--fp4-format", Group::Precision,
+          [](const Plan& p) -> std::optional<std::string> {
+            if (!is_fp4(p)) return std::nullopt;
+            return "e2m1";
+          },
+          read_fp4, "products in four bits"),
+      value(
+          "--fp4-recipe", Group::Precision,
+          [](const Plan& p) -> std::optional<std::string> {
+            if (!is_fp4(p)) return std::nullopt;
+            return "nvfp4";
+          },
+          [](Reading& reading, const Argument* given) {
+            if (given == nullptr) return;
+            const std::vector<std::string> choices{"nvfp4"};
+            (void)reading.choice(*given, choices);
+          }),
+      toggle(
+          "--first-last-layers-bf16", Group::Precision, keeps_layers, [](Reading&, bool) {},
+          "the first and last layers' products stay in 16 bit"),
+      kept_layers("--num-layers-at-start-in-bf16", &program::StackSettings::bf16_layers_at_start),
+      kept_layers("--num-layers-at-end-in-bf16", &program::StackSettings::bf16_layers_at_end),
   };
 }
 

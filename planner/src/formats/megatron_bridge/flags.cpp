@@ -25,15 +25,17 @@ constexpr std::array<std::string_view, 12> kReadApart = {
     "overlap_grad_reduce", "overlap_param_gather", "grad_reduce_in_fp32",
     "tp_comm_overlap",     "num_query_groups",     "expert_tensor_parallel_size"};
 /// mixed_precision sets these of the model, the optimizer and ddp.
-constexpr std::array<std::string_view, 9> kOfPrecision = {"bf16",
-                                                          "fp16",
-                                                          "fp8",
-                                                          "fp8_recipe",
-                                                          "fp8_param_gather",
-                                                          "fp4",
-                                                          "fp4_recipe",
-                                                          "first_last_layers_bf16",
-                                                          "fp8_dot_product_attention"};
+constexpr std::array<std::string_view, 11> kOfPrecision = {"bf16",
+                                                           "fp16",
+                                                           "fp8",
+                                                           "fp8_recipe",
+                                                           "fp8_param_gather",
+                                                           "fp4",
+                                                           "fp4_recipe",
+                                                           "first_last_layers_bf16",
+                                                           "num_layers_at_start_in_bf16",
+                                                           "num_layers_at_end_in_bf16",
+                                                           "fp8_dot_product_attention"};
 /// What a model is trained with, no part of its shape.
 constexpr std::array<std::string_view, 6> kTrainingChoices = {
     "--init-method-std",    "--attention-dropout", "--hidden-dropout",

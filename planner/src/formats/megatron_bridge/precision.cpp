@@ -13,6 +13,13 @@ void set_fp8(Json& fields, const char* format, const char* recipe, bool gathers)
   fields["fp8_param_gather"] = gathers;
 }
 
+/// Layers whose products stay in 16 bit.
+void keep_layers(Json& fields, int at_start, int at_end) {
+  fields["first_last_layers_bf16"] = true;
+  fields["num_layers_at_start_in_bf16"] = at_start;
+  fields["num_layers_at_end_in_bf16"] = at_end;
+}
+
 }  // namespace
 
 // NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/training/mixed_precision.py: one function each.
@@ -31,9 +38,11 @@ std::optional<Json> named_precision(std::string_view name) {
     set_fp8(fields, "hybrid", "blockwise", false);
   } else if (has("fp8_current_scaling")) {
     set_fp8(fields, "hybrid", text.starts_with("nanov2") ? "blockwise" : "tensorwise", true);
-    fields["first_last_layers_bf16"] = true;
+    const int layers = text.starts_with("nanov2") || text.starts_with("nemotron_h") ? 2 : 1;
+    keep_layers(fields, layers, layers);
   } else if (has("nvfp4")) {
     fields["fp4"] = "e2m1";
+    if (text.starts_with("nemotron_3_super")) keep_layers(fields, 0, 14);
   } else if (has("with")) {
     return std::nullopt;
   }
@@ -51,7 +60,10 @@ std::optional<Json> precision_fields(const Json& given) {
     const Json named = given.value("name", arguments.empty() ? Json() : arguments[0]);
     fields =
         named.is_string() ? named_precision(named.get<std::string>()) : precision_fields(named);
-  } else if (!name.ends_with("MixedPrecisionConfig")) {
+  } else if (name.ends_with("MixedPrecisionConfig")) {
+    // Its own defaults, which are not Megatron-LM's.
+    (*fields)["num_layers_at_start_in_bf16"] = (*fields)["num_layers_at_end_in_bf16"] = 0;
+  } else {
     fields = named_precision(name);
   }
   if (!fields) return std::nullopt;

@@ -37,11 +37,6 @@ void Collector::precision() {
     throw ConfigError(
         fmt::format("{}: mixed_precision: '{}' is not understood; nearest: bf16_mixed",
                     recipe_.file, shown(given)));
-  if (const Json fp4 = fields->value("fp4", Json()); !fp4.is_null())
-    throw ConfigError(fmt::format(
-        "{}: mixed_precision.fp4 = {}: numbers of four bits (NVFP4) are not predicted; nearest: "
-        "bf16_with_mxfp8_mixed",
-        recipe_.file, shown(fp4)));
   for (const auto& [field, value] : fields->items()) {
     if (field == "grad_reduce_in_fp32") {
       switch_to(value.is_boolean() && !value.get<bool>(), "--grad-reduce-in-bf16",
@@ -56,10 +51,6 @@ void Collector::precision() {
     return value.is_boolean() && value.get<bool>();
   };
   result_.fp8_attention = has("--fp8-format") && is_on("fp8_dot_product_attention");
-  if (has("--fp8-format") && is_on("first_last_layers_bf16"))
-    assume(
-        "all layers are in FP8 (mixed_precision.first_last_layers_bf16: the recipe leaves the "
-        "first and last ones in bf16)");
 }
 
 bool Collector::distributes() const {

@@ -38,12 +38,14 @@ enum class LossKernel {
   Chunked,  // logits and their gradients exist for a part of the tokens at a time
 };
 
-/// What shares a scale in FP8 (Transformer Engine's recipes, --fp8-recipe).
+/// What shares a scale in FP8, or in four bits (Transformer Engine's recipes, --fp8-recipe and
+/// --fp4-recipe).
 enum class Fp8Scaling {
   Delayed,     // a tensor, by the largest values of the steps before
   Tensorwise,  // a tensor, by its own
   Blockwise,   // 128 x 128 of weights, 1 x 128 of activations
   MxFp8,       // 32 elements (OCP microscaling formats)
+  NvFp4,       // 16 elements of four bits, and a tensor besides
 };
 
 /// How matrices that tp divides are made orthogonal (Megatron-LM, --muon-tp-mode).
@@ -87,6 +89,8 @@ struct StackSettings {
   std::optional<CompiledPart> compile;
   std::optional<AttentionBackend> attention;
   std::optional<Fp8Scaling> fp8_scaling;
+  std::optional<int> bf16_layers_at_start;  // whose products stay in 16 bit
+  std::optional<int> bf16_layers_at_end;
   std::optional<bool> fp8_attention;
   std::optional<LossKernel> loss;
   std::optional<double> dropout;

@@ -44,11 +44,12 @@ struct EnumNames<program::LossKernel> {
 };
 template <>
 struct EnumNames<program::Fp8Scaling> {
-  static constexpr std::array<std::pair<program::Fp8Scaling, std::string_view>, 4> value = {
+  static constexpr std::array<std::pair<program::Fp8Scaling, std::string_view>, 5> value = {
       {{program::Fp8Scaling::Delayed, "delayed"},
        {program::Fp8Scaling::Tensorwise, "tensorwise"},
        {program::Fp8Scaling::Blockwise, "blockwise"},
-       {program::Fp8Scaling::MxFp8, "mxfp8"}}};
+       {program::Fp8Scaling::MxFp8, "mxfp8"},
+       {program::Fp8Scaling::NvFp4, "nvfp4"}}};
 };
 template <>
 struct EnumNames<program::FrozenStorage> {

@@ -31,7 +31,10 @@ void fields(Visitor& v, StackSettings& s) {
   v.stated("cuda_graphs", s.cuda_graphs, "of the router (partial) or of whole steps (full)");
   v.stated("compile", s.compile, "what torch.compile fuses");
   v.stated("attention", s.attention, "its kernels; unfused: scores go through memory");
-  v.stated("fp8_scaling", s.fp8_scaling, "what shares a scale in FP8");
+  v.stated("fp8_scaling", s.fp8_scaling, "what shares a scale in FP8, or nvfp4: four bits");
+  v.stated("bf16_layers_at_start", s.bf16_layers_at_start,
+           "beside FP8 or four bits: whose products stay in 16 bit", between(0, limits::kLayers));
+  v.stated("bf16_layers_at_end", s.bf16_layers_at_end, "likewise", between(0, limits::kLayers));
   v.stated("fp8_attention", s.fp8_attention, "attention's products in FP8, too");
   v.stated("loss", s.loss, "one fused kernel, or in chunks of tokens");
   v.stated("dropout", s.dropout, "probability", between(0, 1));

@@ -67,6 +67,7 @@ struct ExchangeWork {
   double token_nodes = 1;  // innermost domains that do
   int ranks = 2;           // that take part
   double sms = 0;          // that the kernel takes; 0 = its default
+  double wire = 1;         // part that it reaches of what links between nodes can
 };
 
 /// One timed operator.

@@ -93,6 +93,8 @@ struct ExecutionProfile {
   OperationHabit fp8_cast{4, 4, 1,
                           1};  // per element of a product's input, of its output's gradient
   OperationHabit block_cast{6, 6, 2, 2};  // the same with a scale per block: rows and columns apart
+  OperationHabit fp4_cast{8, 8, 4, 4};    // the same in four bits
+  double hybrid_ep_wire = 1;              // part that HybridEP reaches of the links between nodes
   OperationHabit expert_padding{0, 0, 0, 0};  // per routed element, in FP8: copied to whole tiles
   OperationHabit ring{25, 40, 8, 12};  // per output element and step of a context-parallel ring
   bool saves_fp8_inputs = true;        // a product keeps its input in FP8

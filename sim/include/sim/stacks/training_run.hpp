@@ -28,6 +28,7 @@ enum class RunPrecision {
   Fp8,       // one scale per tensor
   MxFp8,     // one scale per 32 elements (OCP microscaling formats)
   Fp8Block,  // one scale per 128 x 128 block of weights, 1 x 128 of activations
+  NvFp4,     // four bits, one scale per 16 elements and one per tensor (Blackwell)
 };
 
 enum class AttentionKernel {
