@@ -93,6 +93,7 @@ class Maker {
     if (plan().model.moe) {
       p.ep = power(3);
       p.etp = random_.one_in(4) ? p.tp : 1;
+      if (p.ep >= 4 && random_.one_in(3)) plan().expert_node_ranks = p.ep / 2;
     }
     plan().context_parallel = pick({program::ContextMethod::AllGather, program::ContextMethod::Ring,
                                     program::ContextMethod::Ulysses});
@@ -162,6 +163,7 @@ class Maker {
                               : plan().context_parallel == program::ContextMethod::Ulysses
                                   ? "ulysses"
                                   : "all-gather"));
+    name(plan().expert_node_ranks > 0, "by node");
     name(plan().model.moe.has_value(), p.ep > 1 ? "ep" : "experts");
     name(p.etp > 1, "etp");
     name(p.dp > 1, "dp");

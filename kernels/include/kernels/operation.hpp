@@ -54,7 +54,7 @@ using Operation = std::variant<
     // experts
     RouterForward, RouterBackward, ExpertLoad, RouterLosses, LimitChoices, BalanceExperts,
     DispatchPlan, DispatchForward, DispatchBackward, CombineForward, CombineBackward, ExpertCounts,
-    ExchangeSizes, RegroupRows,
+    ExchangeSizes, RegroupRows, NodeChoices, NodeRoutingForward, NodeRoutingBackward,
     // training
     CrossEntropyLocal, CrossEntropyCombine, CrossEntropyBackward, SumLoss, AdamStep, SgdStep,
     SquaredNorm, ClipCoefficient, RandomNormal, QuantizeInt8, DequantizeInt8, TopKSelect,

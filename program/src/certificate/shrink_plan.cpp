@@ -72,6 +72,7 @@ void drop_without_axes(const Plan& plan, Plan& twin) {
     twin.zero_shard_group = replicas == 1 ? 0 : of_all ? replicas : part;
   }
   if (parallel.cp == 1) twin.max_tokens_per_rank = 0;
+  if (twin.expert_node_ranks > 0) twin.expert_node_ranks = parallel.ep >= 4 ? 2 : 0;
 }
 
 std::int64_t shrunk_seq_len(const Plan& plan, const ParallelConfig& parallel, bool float8) {

@@ -31,6 +31,7 @@ bool computes(ComputeKind kind) {
     case ComputeKind::UnpackColumns:
     case ComputeKind::Dispatch:
     case ComputeKind::RegroupRows:
+    case ComputeKind::NodeRouting:
     case ComputeKind::KeyValues:
     case ComputeKind::OrderChunks:
     case ComputeKind::LatentHeads:

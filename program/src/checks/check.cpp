@@ -113,6 +113,10 @@ class Checker {
         if (degree > 1)
           fail("experts", fmt::format("{} = {} needs a model with experts; {} has none: use {} = 1",
                                       name, degree, model_.name, name));
+      if (plan_.expert_node_ranks > 0)
+        fail("experts",
+             fmt::format("expert_node_ranks needs a model with experts; {} has none: use 0",
+                         model_.name));
       return;
     }
     const models::MoeSpec& moe = *model_.moe;
@@ -148,6 +152,33 @@ class Checker {
                "take more memory than planned; nearest: {}, or a larger expert_imbalance",
                plan_.expected_expert_imbalance, plan_.expert_imbalance,
                plan_.expected_expert_imbalance >= 1 ? plan_.expert_imbalance : 1));
+    expert_nodes();
+  }
+
+  void expert_nodes() {
+    const int ranks = plan_.expert_node_ranks;
+    if (ranks == 0) return;
+    if (ranks < 2 || ranks >= parallel_.ep || parallel_.ep % ranks != 0)
+      fail(
+          "experts",
+          fmt::format("expert_node_ranks ({}) must be at least 2, less than ep ({}) and divide it: "
+                      "the group's ranks lie on several nodes, with as many of them on each; "
+                      "nearest: {}",
+                      ranks, parallel_.ep, nearest_node_ranks(ranks)));
+    if (!plan_.stack.is_own())
+      fail("experts",
+           "expert_node_ranks is of meshplan's own program: what other software does is "
+           "in stack.settings.expert_dispatch; use expert_node_ranks = 0");
+  }
+
+  /// 0 where no division is left.
+  int nearest_node_ranks(int asked) const {
+    int nearest = 0;
+    for (int ranks = 2; ranks < parallel_.ep; ++ranks)
+      if (parallel_.ep % ranks == 0 &&
+          (nearest == 0 || std::abs(ranks - asked) < std::abs(nearest - asked)))
+        nearest = ranks;
+    return nearest;
   }
 
   /// Mesh owns the rules of rank order and expert grid.

@@ -13,8 +13,9 @@ using models::Tensor;
 
 namespace {
 
-ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {}) {
-  return {.kind = kind, .attributes = attributes};
+ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {},
+                  Group over = Group::Tp) {
+  return {.kind = kind, .attributes = attributes, .over = over};
 }
 
 }  // namespace
@@ -113,6 +114,7 @@ void ExpertSharder::count_step_load(const Op& op, ComputeOp work, ValueId choice
 ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<ValueId> inputs,
                              std::vector<ValueId> outputs) {
   const models::RouterSpec& router = op.attributes.router;
+  router_probabilities_ = outputs[0];
   const ValueId choices = outputs[1];
   const ValueId scores = outputs[2];
   exchange_ = {.tokens = layer_.placement[at(inputs.front())]};
@@ -153,48 +155,56 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
 }
 
 /// A counting sort of the choices by expert: which row each goes to.
-void ExpertSharder::plan(const Op& op, ValueId choices) {
+void ExpertSharder::plan(const Op& op, ValueId choices, const Level& level) {
+  exchange_ = {.level = level, .tokens = exchange_.tokens};
   const std::vector<Dim> shape = layer_.block.values[at(choices)].shape;
-  const models::OpAttributes& attributes = op.attributes;
-  exchange_.row_of_choice = add("row_of_choice", DType::I32, shape);
-  exchange_.choice_of_row = add("choice_of_row", DType::I32, shape);
-  exchange_.offsets = add("expert_offsets", DType::I32, {Dim{.count = attributes.num_experts + 1}});
-  const ValueId counts = add("expert_counts", DType::I32, {Dim{.count = attributes.num_experts}});
-  emit(op.name + ".plan", Lane::Compute, compute(ComputeKind::DispatchPlan, attributes), {choices},
+  models::OpAttributes attributes = op.attributes;
+  attributes.top_k = static_cast<int>(shape.back().count);
+  attributes.num_experts = level.experts;
+  const std::string& before = level.prefix;
+  exchange_.row_of_choice = add(before + "row_of_choice", DType::I32, shape);
+  exchange_.choice_of_row = add(before + "choice_of_row", DType::I32, shape);
+  exchange_.offsets = add(before + "expert_offsets", DType::I32, {Dim{.count = level.experts + 1}});
+  const ValueId counts = add(before + "expert_counts", DType::I32, {Dim{.count = level.experts}});
+  emit(op.name + "." + before + "plan", Lane::Compute,
+       compute(ComputeKind::DispatchPlan, attributes, level.group), {choices},
        {exchange_.row_of_choice, exchange_.choice_of_row, exchange_.offsets, counts});
-  if (context_.ep > 1) exchange_counts(op, counts);
+  if (level.ranks > 1) exchange_counts(op, counts);
 }
 
 /// Every rank learns how many rows each other has for its experts.
 void ExpertSharder::exchange_counts(const Op& op, ValueId counts) {
-  const std::int64_t local = op.attributes.num_experts / context_.ep;
-  exchange_.received =
-      add("received_counts", DType::I32, {Dim{.count = context_.ep}, Dim{.count = local}});
-  emit(op.name + ".counts", Lane::Ep,
+  const Level& level = exchange_.level;
+  const std::string& before = level.prefix;
+  const Dim ranks{.count = level.ranks};
+  const std::int64_t local = level.experts / level.ranks;
+  exchange_.received = add(before + "received_counts", DType::I32, {ranks, Dim{.count = local}});
+  emit(op.name + "." + before + "counts", Lane::Ep,
        CollectiveOp{.collective = Collective::AllToAll,
-                    .group = Group::Ep,
+                    .group = level.group,
                     .dtype = DType::I32,
-                    .elements = {.count = op.attributes.num_experts}},
+                    .elements = {.count = level.experts}},
        {counts}, {exchange_.received});
-  exchange_.rows = add("exchanged_rows", DType::I32, {Dim{.count = 2}, Dim{.count = context_.ep}});
-  exchange_.offsets = add("local_offsets", DType::I32, {Dim{.count = local + 1}});
-  emit(op.name + ".sizes", Lane::Compute, compute(ComputeKind::ExchangeSizes, op.attributes),
+  exchange_.rows = add(before + "exchanged_rows", DType::I32, {Dim{.count = 2}, ranks});
+  exchange_.offsets = add(before + "local_offsets", DType::I32, {Dim{.count = local + 1}});
+  emit(op.name + "." + before + "sizes", Lane::Compute,
+       compute(ComputeKind::ExchangeSizes, op.attributes, level.group),
        {counts, exchange_.received}, {exchange_.rows, exchange_.offsets});
 }
 
-ValueId ExpertSharder::all_to_all(const std::string& name, ValueId from, std::vector<Dim> shape,
-                                  bool reverse) {
+ValueId ExpertSharder::all_to_all(const Exchange& exchange, const std::string& name, ValueId from,
+                                  std::vector<Dim> shape, bool reverse) {
   const Value sent = layer_.block.values[at(from)];
   const std::int64_t width = sent.shape.back().count;
   const ValueId to = add(name, sent.dtype, std::move(shape));
   emit(name, Lane::Ep,
        CollectiveOp{.collective = Collective::AllToAllV,
-                    .group = Group::Ep,
+                    .group = exchange.level.group,
                     .dtype = sent.dtype,
                     .elements = element_count(sent.shape),
                     .row_elements = width,
                     .reverse = reverse},
-       {from, exchange_.rows}, {to});
+       {from, exchange.rows}, {to});
   return to;
 }
 
@@ -211,19 +221,24 @@ ValueId ExpertSharder::dispatch(const Op& op, ValueId x, ValueId choices) {
   exchange_ = {.tokens = layer_.placement[at(x)]};
   const ValueId tokens = all_gather(op.name + ".tokens", x);
   const ValueId chosen = all_gather(op.name + ".choices", choices);
-  Op routed = op;  // the graph says it of the router alone
-  const Value choice_value = layer_.block.values[at(chosen)];
-  routed.attributes.top_k = static_cast<int>(choice_value.shape.back().count);
-  routed.attributes.num_experts = context_.num_experts;
-  plan(routed, chosen);
-  const Dim copies = element_count(choice_value.shape);
-  const Dim width = layer_.block.values[at(x)].shape.back();
-  const ValueId rows = add("dispatched", context_.compute,
-                           {context_.ep > 1 ? copies : Dim{.symbol = Symbol::RoutedTokens}, width});
-  emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, routed.attributes),
+  if (context_.ep_nodes > 1) return to_nodes(op, tokens, chosen);
+  plan(op, chosen, {.group = Group::Ep, .ranks = context_.ep, .experts = context_.num_experts});
+  const Dim copies = element_count(layer_.block.values[at(chosen)].shape);
+  return to_experts(op, tokens, context_.ep > 1 ? copies : Dim{.symbol = Symbol::RoutedTokens});
+}
+
+ValueId ExpertSharder::to_experts(const Op& op, ValueId tokens, const Dim& copies) {
+  const Level& level = exchange_.level;
+  models::OpAttributes attributes = op.attributes;  // the graph says them of the router alone
+  attributes.top_k =
+      static_cast<int>(layer_.block.values[at(exchange_.row_of_choice)].shape.back().count);
+  attributes.num_experts = level.experts;
+  const Dim width = layer_.block.values[at(tokens)].shape.back();
+  const ValueId rows = add("dispatched", context_.compute, {copies, width});
+  emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, attributes, level.group),
        {tokens, exchange_.choice_of_row}, {rows});
-  if (context_.ep == 1) return rows;
-  const ValueId arrived = all_to_all(op.name + ".all_to_all", rows,
+  if (level.ranks == 1) return rows;
+  const ValueId arrived = all_to_all(exchange_, op.name + ".all_to_all", rows,
                                      {Dim{.symbol = Symbol::RoutedTokens}, width}, false);
   return regroup(op.name + ".regroup", arrived, false);
 }
@@ -306,12 +321,14 @@ ValueId ExpertSharder::grouped_linear(const Op& op, ValueId rows) {
 }
 
 ValueId ExpertSharder::combine(const Op& op, ValueId rows, ValueId probabilities) {
+  if (context_.ep_nodes > 1) return reduce_scatter(op.name, sum_nodes(op, sum_in_node(op, rows)));
   const ValueId weights = all_gather(op.name + ".probabilities", probabilities);
   const std::vector<Dim> choices = layer_.block.values[at(exchange_.row_of_choice)].shape;
   const Dim width = layer_.block.values[at(rows)].shape.back();
   if (context_.ep > 1) {
     const ValueId sorted = regroup(op.name + ".regroup", rows, true);
-    rows = all_to_all(op.name + ".all_to_all", sorted, {element_count(choices), width}, true);
+    rows = all_to_all(exchange_, op.name + ".all_to_all", sorted, {element_count(choices), width},
+                      true);
   }
   const ValueId y = add(op.name, context_.compute, {choices.front(), width});
   ComputeOp work = compute(ComputeKind::Combine, op.attributes);

@@ -31,6 +31,7 @@ struct ShardContext {
   int cp = 1;
   ContextMethod method = ContextMethod::AllGather;
   bool documents = false;  // packed into the sequences
+  int ep_nodes = 1;        // more: a token travels once to each node of an ep group
 };
 
 /// A parameter of the layer, without its place in the model.

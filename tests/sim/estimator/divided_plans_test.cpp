@@ -85,6 +85,8 @@ std::vector<program::Plan> expert_plans() {
           plan.recompute.kind = program::RecomputeKind::Selective;
         }
         if (check(plan).empty()) all.push_back(plan);
+        plan.expert_node_ranks = 2;
+        if (check(plan).empty()) all.push_back(plan);
       }
   return all;
 }
