@@ -109,6 +109,11 @@ constexpr std::array kPlanChoices = {
     degree<&ParallelConfig::dp>("dp"),
     degree<&ParallelConfig::ep>("ep"),
     degree<&ParallelConfig::etp>("etp"),
+    PlanChoice{"expert_node_ranks",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.expert_node_ranks = integer(key, value, 0);
+               },
+               [](const Plan& plan) { return std::to_string(plan.expert_node_ranks); }},
     PlanChoice{"mbs",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.micro_batch_size = integer(key, value, 1);
@@ -277,9 +282,7 @@ class Follow {
     zero();
     context();
     if (plan_.parallel.cp == 1) plan_.max_tokens_per_rank = 0;
-    if (plan_.parallel.ep > 1)
-      plan_.expected_expert_imbalance =
-          std::min(plan_.expected_expert_imbalance, static_cast<double>(plan_.parallel.ep));
+    experts();
     if (before_.bucket_bytes == default_bucket_bytes(before_.parallel) && open("bucket_bytes"))
       plan_.bucket_bytes = default_bucket_bytes(plan_.parallel);
   }
@@ -326,6 +329,16 @@ class Follow {
     if (!open("sp")) return;
     program::ParallelConfig& p = plan_.parallel;
     p.sp = p.tp > 1 && (p.sp || plan_.model.moe.has_value());
+  }
+
+  void experts() {
+    const int ep = plan_.parallel.ep;
+    if (ep > 1)
+      plan_.expected_expert_imbalance =
+          std::min(plan_.expected_expert_imbalance, static_cast<double>(ep));
+    const int ranks = plan_.expert_node_ranks;
+    if (open("expert_node_ranks") && ranks > 0 && (ranks >= ep || ep % ranks != 0))
+      plan_.expert_node_ranks = 0;
   }
 
   /// A way to exchange keys and values that the stack has.

@@ -157,6 +157,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.context_parallel = candidate.context_parallel;
   plan.zero_stage = candidate.zero_stage;
   plan.zero_shard_group = candidate.zero_shard_group;
+  plan.expert_node_ranks = candidate.expert_node_ranks;
   if (plan.parallel.cp > 1)
     plan.max_tokens_per_rank = request.constraints.max_tokens_per_rank.value_or(0);
   plan.layers_per_stage = candidate.layers_per_stage;

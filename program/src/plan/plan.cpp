@@ -84,6 +84,7 @@ std::int64_t most_routed_rows(const Plan& plan) {
 
 Plan on_stack(Plan plan, std::string software) {
   plan.stack = {.software = std::move(software), .settings = {}};
+  if (!plan.stack.is_own()) plan.expert_node_ranks = 0;  // another's exchange is a setting
   return plan;
 }
 
