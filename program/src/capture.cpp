@@ -31,6 +31,7 @@ bool has_routed_size(const Operation& operation, int ep) {
     case ComputeKind::ExchangeSizes:
     case ComputeKind::RegroupRows:
     case ComputeKind::GroupedLinear:
+    case ComputeKind::UnpackRows:
       return true;
     case ComputeKind::Activation:
     case ComputeKind::GatedActivation:

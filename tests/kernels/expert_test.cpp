@@ -1,7 +1,9 @@
 // router, expert_dispatch and expert_exchange
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "core/float8_rows.hpp"
 #include "kernels/support.hpp"
 
 namespace meshplan::kernels::test {
@@ -380,6 +382,50 @@ TEST_CASE("nodes of choices are named once, and told what they need", "[kernels]
                                      .dprobabilities = back.floats()});
     probabilities(2, 0) = 0;  // dropped
     check_close(back.read(), probabilities, 0.0);
+  });
+}
+
+TEST_CASE("rows are packed in E4M3 with a scale for each 128 numbers", "[kernels][dispatch]") {
+  constexpr std::int64_t kRows = 4, kSize = 300;  // two blocks, and a part of one
+  Matrix numbers(kRows, kSize);
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t i = 0; i < kSize; ++i)
+      numbers(row, i) = std::sin(0.7 * static_cast<double>(kSize * row + i)) *
+                        std::pow(10.0, static_cast<double>(row + i / 128 - 1));
+  for (std::int64_t i = 128; i < 256; ++i) numbers(1, i) = 0;  // a block without a largest number
+  for_each_backend([&](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      const DeviceMatrix x(backend, numbers, dtype);
+      const Matrix rounded = x.read();
+      const DeviceMatrix packed(backend, kRows, float8_row_words(kSize));
+      const DeviceMatrix back(backend, kRows, kSize, dtype);
+      run(backend, PackFloat8Rows{.rows = kRows,
+                                  .size = kSize,
+                                  .dtype = dtype,
+                                  .x = x.data(),
+                                  .packed = packed.floats()});
+      run(backend, UnpackFloat8Rows{.rows = kRows,
+                                    .size = kSize,
+                                    .dtype = dtype,
+                                    .packed = packed.floats(),
+                                    .x = back.data()});
+      const Matrix found = back.read();
+      for (std::int64_t row = 0; row < kRows; ++row)
+        for (std::int64_t block = 0; block < float8_blocks(kSize); ++block) {
+          const std::int64_t end = std::min(kSize, (block + 1) * kFloat8Block);
+          double largest = 0;
+          for (std::int64_t i = block * kFloat8Block; i < end; ++i)
+            largest = std::max(largest, std::abs(rounded(row, i)));
+          for (std::int64_t i = block * kFloat8Block; i < end; ++i) {
+            // Half a unit: of a number's own exponent, or of the smallest one at this scale.
+            const double bound =
+                std::max(std::abs(rounded(row, i)) * 0x1p-4, largest / 448 * 0x1p-10);
+            CAPTURE(row, i, rounded(row, i), largest);
+            CHECK(std::abs(found(row, i) - rounded(row, i)) <=
+                  bound + std::abs(rounded(row, i)) * 0x1p-7);
+          }
+        }
+    }
   });
 }
 

@@ -20,6 +20,7 @@ class Varier {
 
   Plan run(const std::vector<program::Precision>& precisions) {
     set_precision(plan_.workload, random_.pick(precisions));
+    if (plan_.workload.precision == DType::F32) plan_.expert_dispatch_fp8 = false;
     if (random_.one_in(2)) choose_model();
     choose_recompute();
     if (random_.one_in(2)) choose_frozen();
@@ -43,6 +44,7 @@ class Varier {
     if (!plan_.model.moe) {
       plan_.parallel.ep = plan_.parallel.etp = 1;
       plan_.expert_node_ranks = 0;
+      plan_.expert_dispatch_fp8 = false;
     }
     if (!plan_.model.causal)
       plan_.workload.seq_len =

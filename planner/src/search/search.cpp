@@ -168,6 +168,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
                                                  : default_bucket_bytes(candidate.parallel);
   plan.compression = candidate.compression;
   if (plan.parallel.ep > 1) {
+    plan.expert_dispatch_fp8 = request.constraints.expert_dispatch_fp8;
     // The busiest of ep ranks has at most all rows.
     plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,
                                               static_cast<double>(plan.parallel.ep));

@@ -43,6 +43,8 @@ constexpr KindName kKindNames[] = {
     {ComputeKind::NodeChoices, "node_choices"},
     {ComputeKind::NodeRouting, "node_routing"},
     {ComputeKind::SumNodes, "sum_nodes"},
+    {ComputeKind::PackRows, "pack_rows"},
+    {ComputeKind::UnpackRows, "unpack_rows"},
     {ComputeKind::SliceRows, "slice_rows"},
     {ComputeKind::SliceColumns, "slice_columns"},
     {ComputeKind::PackColumns, "pack_columns"},

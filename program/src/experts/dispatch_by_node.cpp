@@ -28,15 +28,13 @@ void ExpertSharder::route_forwarded(const Op& op, ValueId choices, ValueId node_
   work.over = Group::EpAcross;
   emit(op.name + ".node_routing", Lane::Compute, work,
        {choices, probabilities, node_choices, nodes_.choice_of_row}, {weights, experts});
-  forwarded_choices_ =
-      all_to_all(nodes_, op.name + ".node_choices", experts, {kForwarded, top_k}, false);
+  forwarded_choices_ = all_to_all(nodes_, op.name + ".node_choices", experts, kForwarded, false);
   forwarded_probabilities_ =
-      all_to_all(nodes_, op.name + ".node_probabilities", weights, {kForwarded, top_k}, false);
+      all_to_all(nodes_, op.name + ".node_probabilities", weights, kForwarded, false);
 }
 
 ValueId ExpertSharder::to_nodes(const Op& op, ValueId tokens, ValueId choices) {
   const int nodes = context_.ep_nodes;
-  const Dim width = layer_.block.values[at(tokens)].shape.back();
   std::vector<Dim> shape = layer_.block.values[at(choices)].shape;
   const Dim top_k = shape.back();
   shape.back().count = std::min<std::int64_t>(top_k.count, nodes);
@@ -49,13 +47,13 @@ ValueId ExpertSharder::to_nodes(const Op& op, ValueId tokens, ValueId choices) {
        {.group = Group::EpAcross, .ranks = nodes, .experts = nodes, .prefix = "node_"});
   nodes_ = exchange_;
   route_forwarded(op, choices, node_choices, top_k);
-  const ValueId sent = add("sent_to_nodes", context_.compute, {kForwarded, width});
+  const ValueId sent = add_rows("sent_to_nodes", kForwarded, tokens);
   work.kind = ComputeKind::Dispatch;
   work.attributes.top_k = static_cast<int>(shape.back().count);
   work.attributes.num_experts = nodes;
   emit(op.name + ".to_nodes", Lane::Compute, work, {tokens, nodes_.choice_of_row}, {sent});
   const ValueId forwarded =
-      all_to_all(nodes_, op.name + ".node_all_to_all", sent, {kForwarded, width}, false);
+      all_to_all(nodes_, op.name + ".node_all_to_all", sent, kForwarded, false);
   plan(op, forwarded_choices_,
        {.group = Group::EpWithin,
         .ranks = context_.ep / nodes,
@@ -68,7 +66,7 @@ ValueId ExpertSharder::sum_in_node(const Op& op, ValueId rows) {
   const Dim width = layer_.block.values[at(rows)].shape.back();
   const ValueId sorted = regroup(op.name + ".regroup", rows, true);
   const ValueId back = all_to_all(exchange_, op.name + ".all_to_all", sorted,
-                                  {Dim{.symbol = Symbol::RoutedTokens}, width}, true);
+                                  {.symbol = Symbol::RoutedTokens}, true);
   const ValueId sums = add(op.name + ".of_node", context_.compute, {kForwarded, width});
   ComputeOp work{.kind = ComputeKind::Combine, .attributes = op.attributes};
   work.attributes.top_k =
@@ -82,8 +80,7 @@ ValueId ExpertSharder::sum_in_node(const Op& op, ValueId rows) {
 ValueId ExpertSharder::sum_nodes(const Op& op, ValueId sums) {
   const std::vector<Dim> shape = layer_.block.values[at(nodes_.row_of_choice)].shape;
   const Dim width = layer_.block.values[at(sums)].shape.back();
-  const ValueId back =
-      all_to_all(nodes_, op.name + ".node_all_to_all", sums, {kForwarded, width}, true);
+  const ValueId back = all_to_all(nodes_, op.name + ".node_all_to_all", sums, kForwarded, true);
   const ValueId y = add(op.name, context_.compute, {shape.front(), width});
   ComputeOp work{.kind = ComputeKind::SumNodes, .attributes = op.attributes};
   work.attributes.top_k = static_cast<int>(shape.back().count);

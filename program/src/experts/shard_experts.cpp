@@ -1,6 +1,7 @@
 #include "experts/shard_experts.hpp"
 
 #include "core/error.hpp"
+#include "core/float8_rows.hpp"
 #include "core/index.hpp"
 
 namespace meshplan::program {
@@ -29,6 +30,40 @@ bool ExpertSharder::owns(const Op& op) const {
 ValueId ExpertSharder::add(std::string name, DType dtype, std::vector<Dim> shape) {
   return layer_.add_value({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)},
                           exchange_.tokens);
+}
+
+ValueId ExpertSharder::add_rows(std::string name, const Dim& rows, ValueId like) {
+  Value value = layer_.block.values[at(like)];
+  return layer_.add_value({.name = std::move(name),
+                           .dtype = value.dtype,
+                           .shape = {rows, value.shape.back()},
+                           .float8_size = value.float8_size},
+                          exchange_.tokens);
+}
+
+/// Tokens in FP8, if they travel so.
+ValueId ExpertSharder::pack(const Op& op, ValueId tokens) {
+  if (!context_.float8_dispatch || context_.ep == 1) return tokens;
+  const std::vector<Dim> shape = layer_.block.values[at(tokens)].shape;
+  const std::int64_t size = shape.back().count;
+  const ValueId packed =
+      layer_.add_value({.name = op.name + ".packed",
+                        .dtype = DType::F32,
+                        .shape = {shape.front(), Dim{.count = float8_row_words(size)}},
+                        .float8_size = size},
+                       exchange_.tokens);
+  emit(op.name + ".pack", Lane::Compute, compute(ComputeKind::PackRows), {tokens}, {packed});
+  return packed;
+}
+
+ValueId ExpertSharder::unpack(const Op& op, ValueId rows) {
+  const Value packed = layer_.block.values[at(rows)];
+  if (packed.float8_size == 0) return rows;
+  const ValueId plain =
+      add("unpacked", context_.compute, {packed.shape.front(), Dim{.count = packed.float8_size}});
+  emit(op.name + ".unpack", Lane::Compute, compute(ComputeKind::UnpackRows),
+       {rows, exchange_.offsets}, {plain});
+  return plain;
 }
 
 void ExpertSharder::emit(std::string name, Lane lane, decltype(Operation::work) work,
@@ -193,24 +228,22 @@ void ExpertSharder::exchange_counts(const Op& op, ValueId counts) {
 }
 
 ValueId ExpertSharder::all_to_all(const Exchange& exchange, const std::string& name, ValueId from,
-                                  std::vector<Dim> shape, bool reverse) {
+                                  const Dim& rows, bool reverse) {
   const Value sent = layer_.block.values[at(from)];
-  const std::int64_t width = sent.shape.back().count;
-  const ValueId to = add(name, sent.dtype, std::move(shape));
+  const ValueId to = add_rows(name, rows, from);
   emit(name, Lane::Ep,
        CollectiveOp{.collective = Collective::AllToAllV,
                     .group = exchange.level.group,
                     .dtype = sent.dtype,
                     .elements = element_count(sent.shape),
-                    .row_elements = width,
+                    .row_elements = sent.shape.back().count,
                     .reverse = reverse},
        {from, exchange.rows}, {to});
   return to;
 }
 
 ValueId ExpertSharder::regroup(const std::string& name, ValueId from, bool reverse) {
-  const Value rows = layer_.block.values[at(from)];
-  const ValueId to = add(name, rows.dtype, rows.shape);
+  const ValueId to = add_rows(name, layer_.block.values[at(from)].shape.front(), from);
   ComputeOp work = compute(ComputeKind::RegroupRows);
   work.reverse = reverse;
   emit(name, Lane::Compute, work, {from, exchange_.received}, {to});
@@ -219,7 +252,7 @@ ValueId ExpertSharder::regroup(const std::string& name, ValueId from, bool rever
 
 ValueId ExpertSharder::dispatch(const Op& op, ValueId x, ValueId choices) {
   exchange_ = {.tokens = layer_.placement[at(x)]};
-  const ValueId tokens = all_gather(op.name + ".tokens", x);
+  const ValueId tokens = pack(op, all_gather(op.name + ".tokens", x));
   const ValueId chosen = all_gather(op.name + ".choices", choices);
   if (context_.ep_nodes > 1) return to_nodes(op, tokens, chosen);
   plan(op, chosen, {.group = Group::Ep, .ranks = context_.ep, .experts = context_.num_experts});
@@ -233,14 +266,13 @@ ValueId ExpertSharder::to_experts(const Op& op, ValueId tokens, const Dim& copie
   attributes.top_k =
       static_cast<int>(layer_.block.values[at(exchange_.row_of_choice)].shape.back().count);
   attributes.num_experts = level.experts;
-  const Dim width = layer_.block.values[at(tokens)].shape.back();
-  const ValueId rows = add("dispatched", context_.compute, {copies, width});
+  const ValueId rows = add_rows("dispatched", copies, tokens);
   emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, attributes, level.group),
        {tokens, exchange_.choice_of_row}, {rows});
   if (level.ranks == 1) return rows;
-  const ValueId arrived = all_to_all(exchange_, op.name + ".all_to_all", rows,
-                                     {Dim{.symbol = Symbol::RoutedTokens}, width}, false);
-  return regroup(op.name + ".regroup", arrived, false);
+  const ValueId arrived =
+      all_to_all(exchange_, op.name + ".all_to_all", rows, {.symbol = Symbol::RoutedTokens}, false);
+  return unpack(op, regroup(op.name + ".regroup", arrived, false));
 }
 
 Dim ExpertSharder::inner(const Tensor& tensor) const {
@@ -327,8 +359,7 @@ ValueId ExpertSharder::combine(const Op& op, ValueId rows, ValueId probabilities
   const Dim width = layer_.block.values[at(rows)].shape.back();
   if (context_.ep > 1) {
     const ValueId sorted = regroup(op.name + ".regroup", rows, true);
-    rows = all_to_all(exchange_, op.name + ".all_to_all", sorted, {element_count(choices), width},
-                      true);
+    rows = all_to_all(exchange_, op.name + ".all_to_all", sorted, element_count(choices), true);
   }
   const ValueId y = add(op.name, context_.compute, {choices.front(), width});
   ComputeOp work = compute(ComputeKind::Combine, op.attributes);

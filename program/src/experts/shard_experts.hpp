@@ -58,6 +58,10 @@ class ExpertSharder {
   };
 
   ValueId add(std::string name, DType dtype, std::vector<models::Dim> shape);
+  /// Rows like those of another value.
+  ValueId add_rows(std::string name, const models::Dim& rows, ValueId like);
+  ValueId pack(const models::Op& op, ValueId tokens);
+  ValueId unpack(const models::Op& op, ValueId rows);
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
   ValueId sequence_load(const models::Op& op, const ComputeOp& work, ValueId choices);
@@ -68,7 +72,7 @@ class ExpertSharder {
   void plan(const models::Op& op, ValueId choices, const Level& level);
   void exchange_counts(const models::Op& op, ValueId counts);
   ValueId all_to_all(const Exchange& exchange, const std::string& name, ValueId from,
-                     std::vector<models::Dim> shape, bool reverse);
+                     const models::Dim& rows, bool reverse);
   /// From planned rows of tokens to rows sorted by local expert.
   ValueId to_experts(const models::Op& op, ValueId tokens, const models::Dim& copies);
   /// The same over nodes: dispatch_by_node.cpp.

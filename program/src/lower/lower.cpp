@@ -85,7 +85,8 @@ class Lowering {
                 .cp = plan.parallel.cp,
                 .method = plan.context_parallel,
                 .documents = plan.workload.documents.packed,
-                .ep_nodes = expert_nodes(plan)};
+                .ep_nodes = expert_nodes(plan),
+                .float8_dispatch = plan.expert_dispatch_fp8};
     make_tasks();
   }
 

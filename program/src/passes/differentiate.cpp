@@ -83,6 +83,9 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return grouped_linear_adjoint(pass, op, work);
     case ComputeKind::Combine:
       return combine_adjoint(pass, op, work);
+    case ComputeKind::PackRows:  // rounding, whose gradient is passed on
+    case ComputeKind::UnpackRows:
+      return pass.contribute(op.inputs[0], pass.output_gradient(op));
     case ComputeKind::NodeRouting:
       return node_routing_adjoint(pass, op, work);
     case ComputeKind::SumNodes:

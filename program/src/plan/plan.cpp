@@ -84,7 +84,9 @@ std::int64_t most_routed_rows(const Plan& plan) {
 
 Plan on_stack(Plan plan, std::string software) {
   plan.stack = {.software = std::move(software), .settings = {}};
-  if (!plan.stack.is_own()) plan.expert_node_ranks = 0;  // another's exchange is a setting
+  if (plan.stack.is_own()) return plan;
+  plan.expert_node_ranks = 0;  // another's exchange is a setting of the stack
+  plan.expert_dispatch_fp8 = false;
   return plan;
 }
 

@@ -53,6 +53,7 @@ std::string experts_sentence(const Plan& plan) {
   if (plan.expert_node_ranks > 0)
     text +=
         fmt::format("; a token travels once to each node of {} of them", plan.expert_node_ranks);
+  if (plan.expert_dispatch_fp8) text += "; tokens travel to them in FP8";
   return text + ".";
 }
 

@@ -1,4 +1,4 @@
-// Mixture of experts whose tokens travel by node: what is theirs alone.
+// Mixture of experts whose tokens travel by node, or in FP8: what is theirs alone.
 #include "bind/bound_operands.hpp"
 
 namespace meshplan::runtime {
@@ -64,6 +64,30 @@ std::function<void()> OperatorBinder::Body::bind_sum_nodes(const Operands& o) {
                                         .x_stride = tokens[1],
                                         .rows = o.out(0),
                                         .rows_stride = tokens[1]});
+}
+
+std::function<void()> OperatorBinder::Body::bind_pack_rows(const Operands& o) {
+  const std::vector<std::int64_t> tokens = o.in_shape(0);
+  return ready(kernels::PackFloat8Rows{.rows = tokens[0],
+                                       .size = tokens[1],
+                                       .dtype = o.dtype(),
+                                       .x = o.in(0),
+                                       .packed = o.out<float>(0)});
+}
+
+/// As many rows as have come.
+std::function<void()> OperatorBinder::Body::bind_unpack_rows(const Operands& o) {
+  const std::vector<std::int64_t> rows = o.out_shape(0);
+  const kernels::UnpackFloat8Rows call{.rows = rows[0],
+                                       .size = rows[1],
+                                       .dtype = o.dtype(),
+                                       .packed = o.in<float>(0),
+                                       .x = o.out(0)};
+  ready(call);
+  return [this, visit = visit_of(o.instance), operation = kernels::Operation(call)]() mutable {
+    std::get<kernels::UnpackFloat8Rows>(operation).rows = routed_rows_[visit];
+    backend_.run(operation);
+  };
 }
 
 }  // namespace meshplan::runtime

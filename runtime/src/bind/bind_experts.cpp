@@ -92,7 +92,7 @@ std::function<void()> OperatorBinder::Body::bind_dispatch(const Operands& o) {
     return of_tokens(o, kernels::DispatchForward{.tokens = tokens[0],
                                                  .top_k = top_k,
                                                  .size = size,
-                                                 .dtype = o.dtype(),
+                                                 .dtype = o.value(o.operation.inputs[0]).dtype,
                                                  .choice_of_row = o.in<std::int32_t>(1),
                                                  .x = o.in(0),
                                                  .x_stride = size,
@@ -115,7 +115,7 @@ std::function<void()> OperatorBinder::Body::bind_regroup(const Operands& o) {
                                     .local_experts = static_cast<int>(received[1]),
                                     .max_rows = o.in_shape(0)[0],
                                     .size = o.in_shape(0)[1],
-                                    .dtype = o.dtype(),
+                                    .dtype = o.value(o.operation.inputs[0]).dtype,
                                     .to_experts = !o.work.reverse,
                                     .received = o.in<std::int32_t>(1),
                                     .from = o.in(0),
@@ -258,6 +258,10 @@ std::function<void()> OperatorBinder::Body::bind_experts(const Operands& o) {
       return bind_node_routing(o);
     case ComputeKind::SumNodes:
       return bind_sum_nodes(o);
+    case ComputeKind::PackRows:
+      return bind_pack_rows(o);
+    case ComputeKind::UnpackRows:
+      return bind_unpack_rows(o);
     default:
       throw InvariantError(o.operation.name + " is no operation of experts");
   }

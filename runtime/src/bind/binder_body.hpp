@@ -93,6 +93,8 @@ class OperatorBinder::Body {
   std::function<void()> bind_node_choices(const Operands& o);
   std::function<void()> bind_node_routing(const Operands& o);
   std::function<void()> bind_sum_nodes(const Operands& o);
+  std::function<void()> bind_pack_rows(const Operands& o);
+  std::function<void()> bind_unpack_rows(const Operands& o);
   template <class Call>
   std::function<void()> of_tokens(const Operands& o, const Call& call);
   template <class Call>

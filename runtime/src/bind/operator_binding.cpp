@@ -102,6 +102,8 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
     case ComputeKind::NodeChoices:
     case ComputeKind::NodeRouting:
     case ComputeKind::SumNodes:
+    case ComputeKind::PackRows:
+    case ComputeKind::UnpackRows:
       return bind_experts(operands);
     case ComputeKind::Slice:
       return bind_slice(operands);

@@ -209,6 +209,7 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
     if (!experts) {
       small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
       small.expert_node_ranks = 0;
+      small.expert_dispatch_fp8 = false;
       small.workload.global_batch_size /= expert_replicas(plan.parallel);
     }
     program_key_.set(keys.programs, num_stages, recompute.key(), mix, experts);

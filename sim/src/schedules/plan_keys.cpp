@@ -24,8 +24,8 @@ void PlanKeys::set(const program::Plan& plan) {
                schedule_kind, custom_schedule, micro_batch_size, recompute, layers_per_stage,
                count_ends_as_layers, offload_optimizer, offload_parameters, offload_activations,
                progress_thread, expert_imbalance, expected_expert_imbalance, expert_node_ranks,
-               bucket_bytes, zero_stage, zero_shard_group, compression, frozen, attention,
-               attention_workspace_bytes, deterministic, prediction] = plan;
+               expert_dispatch_fp8, bucket_bytes, zero_stage, zero_shard_group, compression, frozen,
+               attention, attention_workspace_bytes, deterministic, prediction] = plan;
   const auto& [tp, cp, pp, vpp, dp, ep, etp, sp] = parallel;
   const auto& [recompute_kind, recompute_layers, recompute_per_stage, recompute_modules] =
       recompute;
@@ -39,7 +39,8 @@ void PlanKeys::set(const program::Plan& plan) {
   programs.set(tp, sp, cp, context_parallel, max_tokens_per_rank, progress_thread, attention,
                attention_workspace_bytes, deterministic, program::keeps_quantized_weights(plan));
   blocks.set(programs, micro_batch_size);
-  expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance, expert_node_ranks);
+  expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance, expert_node_ranks,
+                    expert_dispatch_fp8);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
                recompute_per_stage, recompute_modules.bits(), offload_activations);
   buckets.set(bucket_bytes, zero_stage, compression_kind, compression_ratio, progress_thread);

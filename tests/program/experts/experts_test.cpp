@@ -314,6 +314,37 @@ TEST_CASE("the expected nodes of a token are those of routers that choose at ran
   }
 }
 
+TEST_CASE("tokens in FP8 take a byte and a scale for each 128 of their numbers",
+          "[program][experts][by_node]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 4, .ep = 4}, 1);
+  plan.workload.precision = DType::BF16;
+  plan.expert_dispatch_fp8 = true;
+  REQUIRE(broken_rule(plan).empty());
+  for (const int node_ranks : {0, 2}) {
+    plan.expert_node_ranks = node_ranks;
+    const std::vector<Program> programs = lower_all(plan);
+    CHECK(program_errors(programs) == std::vector<std::string>{});
+    const auto bytes = [&](const std::string& name) {
+      const Program& program = programs.front();
+      return message_bytes(program, program.instances[instances_named(program, name).front()]);
+    };
+    CHECK(bytes("dispatch.all_to_all") == 32 * (64 + 4));
+    for (const char* name :
+         {"combine.all_to_all", "dispatch.all_to_all.input_grad", "combine.all_to_all.input_grad"})
+      CHECK(bytes(name) == 32 * 64 * 2);
+    if (node_ranks == 0) continue;
+    CHECK(bytes("dispatch.node_all_to_all") == busiest_forwarded(plan) * (64 + 4));
+    CHECK(bytes("dispatch.node_all_to_all.input_grad") == busiest_forwarded(plan) * 64 * 2);
+  }
+  plan.workload.precision = DType::F32;
+  CHECK_THAT(broken_rule(plan),
+             Contains("use precision bf16") && Contains("use expert_dispatch_fp8 = false"));
+  plan.workload.precision = DType::BF16;
+  plan.expert_node_ranks = 0;
+  plan.parallel = {.dp = 4};
+  CHECK_THAT(broken_rule(plan), Contains("ep = 1"));
+}
+
 TEST_CASE("nodes that do not divide an ep group are refused with the nearest that do",
           "[program][experts][by_node]") {
   Plan plan = make_plan(mixtral_style(), {.dp = 8, .ep = 8});

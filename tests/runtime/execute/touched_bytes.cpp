@@ -1,5 +1,7 @@
 #include "runtime/execute/touched_bytes.hpp"
 
+#include "core/float8_rows.hpp"
+
 namespace meshplan::test {
 
 using namespace kernels;  // NOLINT: one overload for each of its operators
@@ -537,6 +539,16 @@ Touched touched(const NodeRoutingBackward& op) {
       .read(op.row_of_choice, rows, DType::I32)
       .read(op.drow_probabilities, rows * op.top_k, DType::F32)
       .write(op.dprobabilities, op.tokens * op.top_k, DType::F32);
+}
+Touched touched(const PackFloat8Rows& op) {
+  return Touched()
+      .read(op.x, op.rows * op.size, op.dtype)
+      .write(op.packed, op.rows * float8_row_words(op.size), DType::F32);
+}
+Touched touched(const UnpackFloat8Rows& op) {
+  return Touched()
+      .read(op.packed, op.rows * float8_row_words(op.size), DType::F32)
+      .write(op.x, op.rows * op.size, op.dtype);
 }
 Touched touched(const GroupedLinearForward& op) {
   const auto [groups, rows, in, out] = op.shape;

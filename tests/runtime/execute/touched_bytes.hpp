@@ -114,6 +114,8 @@ Touched touched(const kernels::RegroupRows& op);
 Touched touched(const kernels::NodeChoices& op);
 Touched touched(const kernels::NodeRoutingForward& op);
 Touched touched(const kernels::NodeRoutingBackward& op);
+Touched touched(const kernels::PackFloat8Rows& op);
+Touched touched(const kernels::UnpackFloat8Rows& op);
 Touched touched(const kernels::GroupedLinearForward& op);
 Touched touched(const kernels::GroupedLinearInputGrad& op);
 Touched touched(const kernels::GroupedLinearWeightGrad& op);

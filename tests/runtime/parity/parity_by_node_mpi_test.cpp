@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lower/link.hpp"
+#include "program/certificate/tolerance.hpp"
 #include "program/checks/check.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
@@ -169,6 +170,55 @@ TEST_CASE("a dispatch by node changes no bit where all experts of a token are on
         plan.expert_node_ranks = layout.node_ranks;
         check_same_as_flat(job, plan);
       }
+}
+
+TEST_CASE("tokens in FP8 give the gradients of one rank, to the format's precision",
+          "[parity][experts][by_node][float8_dispatch]") {
+  ParityJob job{.steps = kSteps};
+  for (models::ModelSpec model : {mixtral_style(), deepseek_style()}) {
+    model.moe->top_k = model.moe->num_experts;  // rounding must not change who is chosen
+    model.moe->router.num_groups = model.moe->router.top_groups = 1;
+    Plan plan = base_plan(model);
+    plan.workload.precision = DType::BF16;
+    const RunResult reference = job.run_alone(plan);
+    plan.expert_dispatch_fp8 = true;
+    for (const Layout& layout :
+         {Layout{{.dp = 2, .ep = 2}, 0}, Layout{{.dp = 4, .ep = 4}, 2},
+          Layout{{.dp = 8, .ep = 8}, 4}, Layout{{.tp = 2, .dp = 2, .ep = 4, .sp = true}, 2},
+          Layout{{.pp = 2, .dp = 4, .ep = 2, .etp = 2}, 0}}) {
+      plan.parallel = layout.parallel;
+      plan.expert_node_ranks = layout.node_ranks;
+      plan.recompute.kind = static_cast<RecomputeKind>(layout.parallel.ep % 3);
+      INFO(describe(plan));
+      REQUIRE(program::check(plan).empty());
+      const auto run = job.run(plan);
+      Plan plain = plan;
+      plain.expert_dispatch_fp8 = false;
+      const auto in_bf16 = job.run(plain);
+      if (!run) continue;
+      const double tolerance = program::half_tolerance(plan);
+      const GradientError error = compare_gradients(*run, reference, 1e-2);
+      INFO("worst gradient " << error.worst << " by " << error.relative << " of " << tolerance);
+      CHECK(error.relative <= tolerance);
+      CHECK(error.small_absolute <= tolerance * 1e-2);
+      CHECK(run->losses.front() == Approx(reference.losses.front()).epsilon(0x1p-6));
+      // It rounds more than bf16 does: tokens did travel in FP8.
+      CHECK(error.relative > 2 * compare_gradients(*in_bf16, reference, 1e-2).relative);
+    }
+  }
+}
+
+TEST_CASE("tokens in FP8 are the same by node and to every rank",
+          "[parity][experts][by_node][float8_dispatch]") {
+  ParityJob job{.steps = 1};
+  models::ModelSpec single = mixtral_style();
+  single.moe->top_k = 1;
+  Plan plan = base_plan(single);
+  plan.workload.precision = DType::BF16;
+  plan.parallel = {.dp = 8, .ep = 8};
+  plan.expert_node_ranks = 4;
+  plan.expert_dispatch_fp8 = true;
+  check_same_as_flat(job, plan);
 }
 
 TEST_CASE("each seeded bug in a dispatch by node breaks parity", "[parity][experts][by_node]") {

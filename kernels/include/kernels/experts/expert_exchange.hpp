@@ -84,4 +84,25 @@ struct NodeRoutingBackward {
   float* dprobabilities = nullptr;              // (T, K)
 };
 
+/// Rows to E4M3 with a scale for each block of 128 numbers, as DeepSeek-V3 dispatches them
+/// (DeepSeek-AI 2024, section 3.3.3): scale = max |x| / 448 (1 where that is no normal number),
+/// code = x / scale rounded to nearest even. A packed row is float8_row_words(size) words: scales,
+/// codes. Traffic: x, and 33 bytes for each 32 numbers.
+struct PackFloat8Rows {
+  std::int64_t rows = 0;
+  std::int64_t size = 0;      // D, a multiple of 4
+  DType dtype = DType::BF16;  // of x
+  const void* x = nullptr;    // (rows, D), contiguous
+  float* packed = nullptr;    // (rows, words)
+};
+
+/// x = scale code, rounded to the type of x. Traffic as PackFloat8Rows.
+struct UnpackFloat8Rows {
+  std::int64_t rows = 0;
+  std::int64_t size = 0;
+  DType dtype = DType::BF16;
+  const float* packed = nullptr;
+  void* x = nullptr;
+};
+
 }  // namespace meshplan::kernels

@@ -49,6 +49,7 @@ struct Constraints {
   std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // on every mesh with gradients to sum
+  bool expert_dispatch_fp8 = false;          // of plans with ep > 1
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
   DegreeBounds at_least, at_most;            // bound the search, not the pins
   bool operator==(const Constraints&) const = default;

@@ -199,6 +199,9 @@ struct Plan {
   /// has experts of it, to the rank of the same place there, which forwards it. 0 = every rank
   /// sends to every other (docs/expert_parallel.md).
   int expert_node_ranks = 0;
+  /// With ep > 1: tokens travel to their experts as E4M3 numbers with a scale for each 128; what
+  /// comes back, and gradients, travel as they are computed with.
+  bool expert_dispatch_fp8 = false;
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   /// ZeRO (Rajbhandari et al. 2020): what the dp * cp ranks that hold the same parameters divide
   /// among them: 1 optimizer state, 2 also gradients, 3 also weights.
