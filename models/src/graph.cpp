@@ -170,6 +170,9 @@ std::int64_t evaluate(const Dim& dim, const SymbolValues& values) {
     case Symbol::RoutedTokens:
       symbol = values.routed_tokens;
       break;
+    case Symbol::ForwardedTokens:
+      symbol = values.forwarded_tokens;
+      break;
   }
   const std::int64_t product = dim.count * symbol;
   require_invariant(dim.divisor > 0 && product % dim.divisor == 0,

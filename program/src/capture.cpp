@@ -26,10 +26,12 @@ bool has_routed_size(const Operation& operation, int ep) {
   const auto* compute = std::get_if<ComputeOp>(&operation.work);
   if (compute == nullptr) return false;
   const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
+  if (compute->over == Group::EpWithin) return true;  // how many tokens are forwarded
   switch (compute->kind) {
     case ComputeKind::ExchangeSizes:
     case ComputeKind::RegroupRows:
     case ComputeKind::GroupedLinear:
+    case ComputeKind::UnpackRows:
       return true;
     case ComputeKind::Activation:
     case ComputeKind::GatedActivation:

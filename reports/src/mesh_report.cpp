@@ -15,9 +15,10 @@ using program::Coordinates;
 using program::Group;
 using program::Mesh;
 
-constexpr std::array kGroups = {Group::Tp,       Group::Cp,       Group::Dp,        Group::Pp,
-                                Group::TpPp,     Group::DpCp,     Group::Ep,        Group::Etp,
-                                Group::ExpertDp, Group::KvCopies, Group::Embedding, Group::World};
+constexpr std::array kGroups = {Group::Tp,        Group::Cp,       Group::Dp,       Group::Pp,
+                                Group::TpPp,      Group::DpCp,     Group::Ep,       Group::Etp,
+                                Group::ExpertDp,  Group::EpWithin, Group::EpAcross, Group::KvCopies,
+                                Group::Embedding, Group::World};
 constexpr std::size_t kMostGroupsShown = 8;
 constexpr std::size_t kMostMembersShown = 16;
 
@@ -39,9 +40,10 @@ bool has_experts(const Mesh& mesh) {
 
 // Groups of one rank say nothing, and expert groups repeat the dense ones without experts.
 bool is_shown(Group group, const Mesh& mesh) {
+  const bool by_node = group == Group::EpWithin || group == Group::EpAcross;
+  if (by_node && mesh.expert_node_ranks() == 0) return false;
   const bool expert = group == Group::Ep || group == Group::Etp || group == Group::ExpertDp;
-  return (!expert || has_experts(mesh)) &&
-         program::group_size(group, mesh.config(), mesh.kv_copies()) > 1;
+  return (!expert || has_experts(mesh)) && mesh.group_size(group) > 1;
 }
 
 std::string members_text(const std::vector<int>& members) {

@@ -1,7 +1,9 @@
 // router, expert_dispatch and expert_exchange
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "core/float8_rows.hpp"
 #include "kernels/support.hpp"
 
 namespace meshplan::kernels::test {
@@ -312,6 +314,118 @@ TEST_CASE("received rows are regrouped by expert and back", "[kernels][dispatch]
     op.to = back.data();
     run(backend, op);
     check_close(back.read(), restored, 0.0);
+  });
+}
+
+TEST_CASE("nodes of choices are named once, and told what they need", "[kernels][dispatch]") {
+  for_each_backend([](Backend& backend) {
+    // 8 experts on 4 nodes; 3 choices of 4 tokens, one of them dropped.
+    const std::vector<std::int32_t> chosen = {5, 0, 4, 7, 6, 2, -1, 1, 1, 3, 5, 0};
+    const DeviceVector<std::int32_t> choices(backend, chosen);
+    const DeviceVector<std::int32_t> nodes(backend, 12, -7);
+    run(backend, NodeChoices{.tokens = 4,
+                             .experts = 8,
+                             .nodes = 4,
+                             .top_k = 3,
+                             .choices = choices.data(),
+                             .node_choices = nodes.data()});
+    CHECK(nodes.read() == std::vector<std::int32_t>{2, 0, -1, 3, 1, -1, 0, -1, -1, 1, 2, 0});
+    const DeviceVector<std::int32_t> offsets(backend, 5, -1), counts(backend, 4, -1);
+    const DeviceVector<std::int32_t> choice_of_row(backend, 12, -7), row_of_choice(backend, 12, -7);
+    run(backend, DispatchPlan{.tokens = 4,
+                              .experts = 4,
+                              .top_k = 3,
+                              .choices = nodes.data(),
+                              .offsets = offsets.data(),
+                              .choice_of_row = choice_of_row.data(),
+                              .row_of_choice = row_of_choice.data()});
+    CHECK(offsets.read() == std::vector<std::int32_t>{0, 3, 5, 7, 8});
+    Matrix probabilities(4, 3);
+    for (std::size_t i = 0; i < 12; ++i) probabilities.values[i] = 0.5 + static_cast<double>(i);
+    const DeviceMatrix weights(backend, probabilities);
+    const DeviceMatrix row_weights(backend, 12, 3);
+    const DeviceVector<std::int32_t> row_choices(backend, 36, -9);
+    run(backend, NodeRoutingForward{.tokens = 4,
+                                    .experts = 8,
+                                    .nodes = 4,
+                                    .top_k = 3,
+                                    .choices = choices.data(),
+                                    .probabilities = weights.floats(),
+                                    .node_choices = nodes.data(),
+                                    .choice_of_row = choice_of_row.data(),
+                                    .row_choices = row_choices.data(),
+                                    .row_probabilities = row_weights.floats()});
+    // Rows of nodes 0 (tokens 0, 2, 3), 1 (1, 3), 2 (0, 3), 3 (1); the others have no token.
+    const std::vector<std::int32_t> told = {-1, 0,  -1, -1, 1,  1,  -1, -1, 0,  -1, -1, 0,
+                                            1,  -1, -1, 1,  -1, 0,  -1, 1,  -1, 1,  0,  -1,
+                                            -9, -9, -9, -9, -9, -9, -9, -9, -9, -9, -9, -9};
+    CHECK(row_choices.read() == told);
+    const std::vector<std::int64_t> token = {0, 2, 3, 1, 3, 0, 3, 1};
+    Matrix expected(12, 3);
+    for (double& value : expected.values) value = 4096.0;  // unwritten (support.hpp)
+    for (std::int64_t row = 0; row < 8; ++row)
+      for (std::int64_t k = 0; k < 3; ++k)
+        expected(row, k) = told[static_cast<std::size_t>(3 * row + k)] < 0
+                               ? 0.0
+                               : probabilities(token[static_cast<std::size_t>(row)], k);
+    check_close(row_weights.read(), expected, 0.0);
+
+    const DeviceMatrix back(backend, 4, 3);
+    run(backend, NodeRoutingBackward{.tokens = 4,
+                                     .experts = 8,
+                                     .nodes = 4,
+                                     .top_k = 3,
+                                     .choices = choices.data(),
+                                     .node_choices = nodes.data(),
+                                     .row_of_choice = row_of_choice.data(),
+                                     .drow_probabilities = row_weights.floats(),
+                                     .dprobabilities = back.floats()});
+    probabilities(2, 0) = 0;  // dropped
+    check_close(back.read(), probabilities, 0.0);
+  });
+}
+
+TEST_CASE("rows are packed in E4M3 with a scale for each 128 numbers", "[kernels][dispatch]") {
+  constexpr std::int64_t kRows = 4, kSize = 300;  // two blocks, and a part of one
+  Matrix numbers(kRows, kSize);
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t i = 0; i < kSize; ++i)
+      numbers(row, i) = std::sin(0.7 * static_cast<double>(kSize * row + i)) *
+                        std::pow(10.0, static_cast<double>(row + i / 128 - 1));
+  for (std::int64_t i = 128; i < 256; ++i) numbers(1, i) = 0;  // a block without a largest number
+  for_each_backend([&](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      const DeviceMatrix x(backend, numbers, dtype);
+      const Matrix rounded = x.read();
+      const DeviceMatrix packed(backend, kRows, float8_row_words(kSize));
+      const DeviceMatrix back(backend, kRows, kSize, dtype);
+      run(backend, PackFloat8Rows{.rows = kRows,
+                                  .size = kSize,
+                                  .dtype = dtype,
+                                  .x = x.data(),
+                                  .packed = packed.floats()});
+      run(backend, UnpackFloat8Rows{.rows = kRows,
+                                    .size = kSize,
+                                    .dtype = dtype,
+                                    .packed = packed.floats(),
+                                    .x = back.data()});
+      const Matrix found = back.read();
+      for (std::int64_t row = 0; row < kRows; ++row)
+        for (std::int64_t block = 0; block < float8_blocks(kSize); ++block) {
+          const std::int64_t end = std::min(kSize, (block + 1) * kFloat8Block);
+          double largest = 0;
+          for (std::int64_t i = block * kFloat8Block; i < end; ++i)
+            largest = std::max(largest, std::abs(rounded(row, i)));
+          for (std::int64_t i = block * kFloat8Block; i < end; ++i) {
+            // Half a unit: of a number's own exponent, or of the smallest one at this scale.
+            const double bound =
+                std::max(std::abs(rounded(row, i)) * 0x1p-4, largest / 448 * 0x1p-10);
+            CAPTURE(row, i, rounded(row, i), largest);
+            CHECK(std::abs(found(row, i) - rounded(row, i)) <=
+                  bound + std::abs(rounded(row, i)) * 0x1p-7);
+          }
+        }
+    }
   });
 }
 

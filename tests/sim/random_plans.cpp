@@ -93,6 +93,9 @@ class Maker {
     if (plan().model.moe) {
       p.ep = power(3);
       p.etp = random_.one_in(4) ? p.tp : 1;
+      // By a number that is drawn already, so that a seed's other plans stay what they are.
+      if (p.ep >= 4 && plan().model.num_layers % 2 == 1) plan().expert_node_ranks = p.ep / 2;
+      plan().expert_dispatch_fp8 = p.ep > 1 && plan().model.num_layers % 3 == 0;
     }
     plan().context_parallel = pick({program::ContextMethod::AllGather, program::ContextMethod::Ring,
                                     program::ContextMethod::Ulysses});
@@ -162,6 +165,8 @@ class Maker {
                               : plan().context_parallel == program::ContextMethod::Ulysses
                                   ? "ulysses"
                                   : "all-gather"));
+    name(plan().expert_node_ranks > 0, "by node");
+    name(plan().expert_dispatch_fp8, "fp8 dispatch");
     name(plan().model.moe.has_value(), p.ep > 1 ? "ep" : "experts");
     name(p.etp > 1, "etp");
     name(p.dp > 1, "dp");

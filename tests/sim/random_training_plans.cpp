@@ -20,6 +20,7 @@ class Varier {
 
   Plan run(const std::vector<program::Precision>& precisions) {
     set_precision(plan_.workload, random_.pick(precisions));
+    if (plan_.workload.precision == DType::F32) plan_.expert_dispatch_fp8 = false;
     if (random_.one_in(2)) choose_model();
     choose_recompute();
     if (random_.one_in(2)) choose_frozen();
@@ -40,7 +41,11 @@ class Varier {
     plan_.model = models::load_preset(random_.pick(names));
     plan_.model.num_layers = std::max(layers, static_cast<int>(plan_.model.layer_pattern.size()));
     plan_.model.mtp_layers = 0;
-    if (!plan_.model.moe) plan_.parallel.ep = plan_.parallel.etp = 1;
+    if (!plan_.model.moe) {
+      plan_.parallel.ep = plan_.parallel.etp = 1;
+      plan_.expert_node_ranks = 0;
+      plan_.expert_dispatch_fp8 = false;
+    }
     if (!plan_.model.causal)
       plan_.workload.seq_len =
           std::min<std::int64_t>(plan_.workload.seq_len, plan_.model.max_positions);

@@ -249,6 +249,13 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .in_plan("parallel.ep")
       .option("--etp", pins.etp, "tensor parallel size of the experts")
       .in_plan("parallel.etp")
+      .option("--expert-node-ranks", pins.expert_node_ranks,
+              "tokens travel once to each node of so many ep ranks, and are forwarded inside; 0: "
+              "every rank sends to every other")
+      .in_plan("expert_node_ranks")
+      .flag("--expert-dispatch-fp8", pins.expert_dispatch_fp8,
+            "tokens travel to their experts in FP8, with a scale for each 128 numbers")
+      .in_plan("expert_dispatch_fp8")
       .option("--zero", pins.zero_stage, "ZeRO stage, 0 to 3 (docs/data_parallel.md)")
       .in_plan("zero_stage")
       .option("--zero-shard-group", pins.zero_shard_group,

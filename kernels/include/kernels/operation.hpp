@@ -54,7 +54,8 @@ using Operation = std::variant<
     // experts
     RouterForward, RouterBackward, ExpertLoad, RouterLosses, LimitChoices, BalanceExperts,
     DispatchPlan, DispatchForward, DispatchBackward, CombineForward, CombineBackward, ExpertCounts,
-    ExchangeSizes, RegroupRows,
+    ExchangeSizes, RegroupRows, NodeChoices, NodeRoutingForward, NodeRoutingBackward,
+    PackFloat8Rows, UnpackFloat8Rows,
     // training
     CrossEntropyLocal, CrossEntropyCombine, CrossEntropyBackward, SumLoss, AdamStep, SgdStep,
     SquaredNorm, ClipCoefficient, RandomNormal, QuantizeInt8, DequantizeInt8, TopKSelect,

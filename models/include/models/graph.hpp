@@ -22,10 +22,11 @@ namespace meshplan::models {
 
 /// What a dimension counts when the model alone does not fix it.
 enum class Symbol {
-  One,           // a plain number
-  Tokens,        // tokens of one micro-batch
-  Sequences,     // sequences of one micro-batch
-  RoutedTokens,  // token copies that the router sends to the experts held here
+  One,              // a plain number
+  Tokens,           // tokens of one micro-batch
+  Sequences,        // sequences of one micro-batch
+  RoutedTokens,     // token copies that the router sends to the experts held here
+  ForwardedTokens,  // token copies that a rank sends to nodes, one for each, or forwards in its own
 };
 
 /// count * symbol / divisor. Sharding multiplies the divisor, so a local size stays an expression.
@@ -36,11 +37,12 @@ struct Dim {
   bool operator==(const Dim&) const = default;
 };
 
-/// Values of the symbols; `routed_tokens` is per rank, after dispatch.
+/// Values of the symbols; `routed_tokens` and `forwarded_tokens` are per rank, after dispatch.
 struct SymbolValues {
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
   std::int64_t routed_tokens = 0;
+  std::int64_t forwarded_tokens = 0;
 };
 
 /// @throws InvariantError if the divisor does not divide

@@ -33,6 +33,7 @@ SearchRequest search_for(const program::Plan& plan, const PricedOn& on) {
   request.constraints.rank_order = plan.rank_order;
   request.constraints.frozen = plan.frozen;
   request.constraints.expected_expert_imbalance = plan.expected_expert_imbalance;
+  request.constraints.expert_dispatch_fp8 = plan.expert_dispatch_fp8;
   return request;
 }
 

@@ -109,6 +109,16 @@ constexpr std::array kPlanChoices = {
     degree<&ParallelConfig::dp>("dp"),
     degree<&ParallelConfig::ep>("ep"),
     degree<&ParallelConfig::etp>("etp"),
+    PlanChoice{"expert_node_ranks",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.expert_node_ranks = integer(key, value, 0);
+               },
+               [](const Plan& plan) { return std::to_string(plan.expert_node_ranks); }},
+    PlanChoice{"expert_dispatch_fp8",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.expert_dispatch_fp8 = on_or_off(key, value);
+               },
+               [](const Plan& plan) { return text_of(plan.expert_dispatch_fp8); }},
     PlanChoice{"mbs",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.micro_batch_size = integer(key, value, 1);
@@ -223,8 +233,8 @@ Assignment assignment_of(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals != std::string::npos) return {key_of(word.substr(0, equals)), word.substr(equals + 1)};
   const std::string key = key_of(word);
-  for (const std::string_view flag :
-       {"sp", "offload_optimizer", "offload_parameters", "deterministic", "ends_as_layers"}) {
+  for (const std::string_view flag : {"sp", "expert_dispatch_fp8", "offload_optimizer",
+                                      "offload_parameters", "deterministic", "ends_as_layers"}) {
     if (key == flag) return {key, "on"};
     if (key == fmt::format("no_{}", flag)) return {std::string(flag), "off"};
   }
@@ -277,9 +287,7 @@ class Follow {
     zero();
     context();
     if (plan_.parallel.cp == 1) plan_.max_tokens_per_rank = 0;
-    if (plan_.parallel.ep > 1)
-      plan_.expected_expert_imbalance =
-          std::min(plan_.expected_expert_imbalance, static_cast<double>(plan_.parallel.ep));
+    experts();
     if (before_.bucket_bytes == default_bucket_bytes(before_.parallel) && open("bucket_bytes"))
       plan_.bucket_bytes = default_bucket_bytes(plan_.parallel);
   }
@@ -326,6 +334,17 @@ class Follow {
     if (!open("sp")) return;
     program::ParallelConfig& p = plan_.parallel;
     p.sp = p.tp > 1 && (p.sp || plan_.model.moe.has_value());
+  }
+
+  void experts() {
+    const int ep = plan_.parallel.ep;
+    if (ep > 1)
+      plan_.expected_expert_imbalance =
+          std::min(plan_.expected_expert_imbalance, static_cast<double>(ep));
+    const int ranks = plan_.expert_node_ranks;
+    if (open("expert_node_ranks") && ranks > 0 && (ranks >= ep || ep % ranks != 0))
+      plan_.expert_node_ranks = 0;
+    if (open("expert_dispatch_fp8") && ep == 1) plan_.expert_dispatch_fp8 = false;
   }
 
   /// A way to exchange keys and values that the stack has.

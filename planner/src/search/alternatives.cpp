@@ -29,7 +29,7 @@ std::pair<int, int> key_of(Choice choice, const Candidate& candidate) {
     case Choice::Dp:
       return {p.dp, 0};
     case Choice::Ep:
-      return {p.ep, 0};
+      return {p.ep, candidate.expert_node_ranks};
     case Choice::Etp:
       return {p.etp, 0};
     case Choice::Zero:

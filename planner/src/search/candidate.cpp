@@ -16,6 +16,7 @@ using program::ScheduleKind;
 std::string describe(const Candidate& candidate) {
   std::string text =
       fmt::format("{} mbs{}", program::to_string(candidate.parallel), candidate.micro_batch_size);
+  if (candidate.expert_node_ranks > 0) text += " by-node";
   if (candidate.parallel.cp > 1) text += fmt::format(" {}", name_of(candidate.context_parallel));
   const Recompute& recompute = candidate.recompute;
   if (recompute.kind != RecomputeKind::None)
@@ -53,6 +54,7 @@ Candidate candidate_of(const program::Plan& plan) {
           .context_parallel = plan.context_parallel,
           .zero_stage = plan.zero_stage,
           .zero_shard_group = plan.zero_shard_group,
+          .expert_node_ranks = plan.expert_node_ranks,
           .compression = plan.compression,
           .rank_order = plan.rank_order,
           .bucket_bytes =
@@ -77,7 +79,8 @@ std::string label(Choice choice, const Candidate& candidate) {
     case Choice::Dp:
       return fmt::format("dp={}", candidate.parallel.dp);
     case Choice::Ep:
-      return fmt::format("ep={}", candidate.parallel.ep);
+      return fmt::format("ep={}{}", candidate.parallel.ep,
+                         candidate.expert_node_ranks > 0 ? " by node" : "");
     case Choice::Etp:
       return fmt::format("etp={}", candidate.parallel.etp);
     case Choice::Zero:

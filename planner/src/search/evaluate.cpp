@@ -85,7 +85,7 @@ std::vector<std::vector<std::size_t>> batches_of(const std::vector<Evaluation>& 
 MeshKey mesh_key(const Candidate& candidate) {
   const program::ParallelConfig& p = candidate.parallel;
   return {{p.tp, p.sp ? 1 : 0, p.cp, p.pp, p.vpp, p.dp, p.ep, p.etp, candidate.micro_batch_size,
-           4 * candidate.zero_shard_group + candidate.zero_stage},
+           4 * candidate.zero_shard_group + candidate.zero_stage, candidate.expert_node_ranks},
           candidate.context_parallel,
           candidate.schedule};
 }

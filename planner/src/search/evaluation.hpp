@@ -125,7 +125,7 @@ std::size_t nearest_of(const std::vector<std::size_t>& members,
 std::string memory_shortage(std::size_t index, const std::vector<Evaluation>& evaluations);
 
 /// Everything but the recompute.
-using MeshKey = std::tuple<std::array<int, 10>, program::ContextMethod, program::ScheduleKind>;
+using MeshKey = std::tuple<std::array<int, 11>, program::ContextMethod, program::ScheduleKind>;
 MeshKey mesh_key(const Candidate& candidate);
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations);

@@ -46,7 +46,9 @@ bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
          better.micro_batch_size == worse.micro_batch_size && better.schedule == worse.schedule &&
          better.recompute.kind == worse.recompute.kind &&
          better.recompute.modules == worse.recompute.modules &&
-         better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
+         better.zero_stage == worse.zero_stage &&
+         better.zero_shard_group == worse.zero_shard_group &&
+         better.expert_node_ranks == worse.expert_node_ranks;
 }
 
 /// The fastest, and what might be as fast as the first of them if its estimate is far off.

@@ -157,6 +157,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.context_parallel = candidate.context_parallel;
   plan.zero_stage = candidate.zero_stage;
   plan.zero_shard_group = candidate.zero_shard_group;
+  plan.expert_node_ranks = candidate.expert_node_ranks;
   if (plan.parallel.cp > 1)
     plan.max_tokens_per_rank = request.constraints.max_tokens_per_rank.value_or(0);
   plan.layers_per_stage = candidate.layers_per_stage;
@@ -167,6 +168,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
                                                  : default_bucket_bytes(candidate.parallel);
   plan.compression = candidate.compression;
   if (plan.parallel.ep > 1) {
+    plan.expert_dispatch_fp8 = request.constraints.expert_dispatch_fp8;
     // The busiest of ep ranks has at most all rows.
     plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,
                                               static_cast<double>(plan.parallel.ep));

@@ -162,6 +162,31 @@ std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ra
   return all;
 }
 
+/// Ranks of an ep group that share a node, where each of several nodes has as many of them; else 0.
+int expert_node_group(const Candidate& candidate, int ranks_per_node) {
+  const ParallelConfig& p = candidate.parallel;
+  if (ranks_per_node < 2 || p.ep < 4 || p.tp * p.cp * p.dp % (p.ep * p.etp) != 0) return 0;
+  const std::vector<int> ranks =
+      program::Mesh(p, candidate.rank_order).group(program::Group::Ep, 0);
+  const auto node_of = [&](std::size_t i) { return ranks[i] / ranks_per_node; };
+  std::size_t sharing = 1;
+  while (sharing < ranks.size() && node_of(sharing) == node_of(0)) ++sharing;
+  if (sharing < 2 || sharing == ranks.size() || ranks.size() % sharing != 0) return 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (node_of(i) != node_of(i / sharing * sharing)) return 0;
+  return static_cast<int>(sharing);
+}
+
+std::vector<int> node_choices(const Candidate& candidate, int ranks_per_node, const Space& space,
+                              const Constraints& constraints) {
+  std::vector<int> all = {0};
+  if (candidate.parallel.ep == 1) return all;
+  if (constraints.expert_node_ranks) return {*constraints.expert_node_ranks};
+  const int group = space.expert_nodes ? expert_node_group(candidate, ranks_per_node) : 0;
+  if (group > 0) all.push_back(group);
+  return all;
+}
+
 // (tp, cp, pp, dp) whose product is the number of ranks.
 std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ranks,
                                    const Space& space, const Constraints& constraints) {
@@ -229,6 +254,9 @@ void check_divided(const Constraints& constraints, int num_ranks) {
     throw ConfigError(fmt::format("zero_stage = {}: stages are 0, 1, 2 and 3; nearest: {}",
                                   *constraints.zero_stage,
                                   std::clamp(*constraints.zero_stage, 0, 3)));
+  if (constraints.expert_node_ranks && *constraints.expert_node_ranks < 0)
+    throw ConfigError(fmt::format("expert_node_ranks = {} must be at least 2, or 0",
+                                  *constraints.expert_node_ranks));
   if (constraints.zero_shard_group && *constraints.zero_shard_group < 2)
     throw ConfigError(
         fmt::format("zero_shard_group = {} must be at least 2", *constraints.zero_shard_group));
@@ -303,14 +331,19 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
           if (sums_gradients(mesh) || !some_sum) candidate.compression = constraints.compression;
-          for (const auto& [ep, etp] : experts)
-            for (const auto& [stage, group] : zero) {
-              candidate.parallel.ep = ep;
-              candidate.parallel.etp = etp;
-              candidate.zero_stage = stage;
-              candidate.zero_shard_group = group;
-              candidates.push_back(candidate);
+          for (const auto& [ep, etp] : experts) {
+            candidate.parallel.ep = ep;
+            candidate.parallel.etp = etp;
+            for (const int node_ranks :
+                 node_choices(candidate, ranks.per_node, space, constraints)) {
+              candidate.expert_node_ranks = node_ranks;
+              for (const auto& [stage, group] : zero) {
+                candidate.zero_stage = stage;
+                candidate.zero_shard_group = group;
+                candidates.push_back(candidate);
+              }
             }
+          }
         }
   };
   for (const ParallelConfig& mesh : all_meshes)
@@ -329,6 +362,7 @@ Space space_of(const SearchRequest& request) {
   std::erase_if(space.zero_stages, lacks(can.zero_stages));
   std::erase_if(space.schedules, lacks(can.schedules));
   space.zero_in_pipelines = space.zero_in_pipelines && can.shards_in_pipelines;
+  space.expert_nodes = space.expert_nodes && request.stack.is_own();
   if (!sim::recomputes_selectively(request.stack, request.model))  // the same as none
     std::erase(space.recompute, Recompute{.kind = RecomputeKind::Selective});
   return space;

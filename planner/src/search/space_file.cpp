@@ -28,6 +28,8 @@ void fields(Visitor& v, SpaceFile& f) {
   v.required("max_micro_batch_size", s.max_micro_batch_size, "sequences", between(1, 1 << 20));
   v.required("recompute", f.recompute, "none, selective, full, or modules: \"norms+mlp\"");
   v.required("zero_stages", s.zero_stages, "0 to 3", between(0, 3));
+  v.optional("expert_nodes", s.expert_nodes,
+             "tokens once to each node beside to every rank, where an ep group spans several");
   v.required("schedules", s.schedules, "of pipelines; 1f1b is always among them");
   v.required("max_chunks", s.max_chunks, "of a rank, in an interleaved schedule", between(1, 64));
   v.required("recompute_parts", s.recompute_parts,

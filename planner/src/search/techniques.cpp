@@ -30,9 +30,9 @@ int techniques(const Candidate& candidate) {
   const bool of_a_part = recompute.kind == program::RecomputeKind::Selective &&
                          (!recompute.modules.empty() || recompute.num_layers);
   return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + intricacy(candidate.schedule) + (p.ep > 1) +
-         (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
-         (recompute.kind != program::RecomputeKind::None) + of_a_part +
-         (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
+         (p.etp > 1) + (candidate.expert_node_ranks > 0) + candidate.zero_stage +
+         (candidate.zero_shard_group > 0) + (recompute.kind != program::RecomputeKind::None) +
+         of_a_part + (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
 }
 
 }  // namespace meshplan::planner

@@ -51,6 +51,15 @@ enum class ComputeKind {
   // rows sent to and received from each rank (2, ranks), where each local expert's begin (L + 1)
   ExchangeSizes,
   RegroupRows,  // in: rows by (rank, local expert), received (ranks, L); out: by (expert, rank)
+  // Where tokens travel once to each node (plan.hpp, expert_node_ranks); N nodes.
+  NodeChoices,  // in: choices (T, top-k); out: the nodes of their experts (T, min(top-k, N)), or -1
+  // in: choices, probabilities (T, top-k), nodes of each token, choice of each row (T, min(top-k,
+  // N)); out: of each row what of these its node needs: probabilities, choices (rows, top-k)
+  NodeRouting,
+  SumNodes,  // in: rows, row of each choice (T, min(top-k, N)); out: sum of a token's rows (T, D)
+  // Around a dispatch in FP8; packed rows have float8_row_words(D) words (core/float8_rows.hpp).
+  PackRows,    // in: x (T, D); out: packed (T, words)
+  UnpackRows,  // in: packed rows (R, words), offsets (L + 1); out: rows (R, D)
 
   // Made around Attention where a sequence lies on several ranks (context parallelism).
   KeyValues,       // in: qkv (T, (H + 2K) E); out: its keys and values (T, 2 K E)

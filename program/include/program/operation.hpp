@@ -72,6 +72,8 @@ struct ComputeOp {
   bool reverse = false;             // RegroupRows, OrderChunks: back to the order before it
   std::vector<ShardSection>
       columns;  // of slices, packs and unpacks: how `over` cuts the last dimension
+  /// Ranks that `columns` are cut over; of what plans, sizes, dispatches and combines routed rows,
+  /// those that exchange them.
   Group over = Group::Tp;
   /// A Linear's product ends in this function (forward), or in its derivative (input gradient). See
   /// passes/fuse_activations.cpp.

@@ -57,6 +57,7 @@ struct Value {
   std::int64_t offset_bytes = 0;     // Saved, Transient
   std::int64_t bytes = 0;            // of the planned sizes, aligned
   Keep keep = Keep::UntilInputGrad;  // Saved, LayerInput; LayerOutputGrad if BetweenGrads
+  std::int64_t float8_size = 0;      // more: rows of so many FP8 numbers, packed in words
   std::optional<ValueId> alias;      // shares the storage of another value (in-place operations)
 };
 

@@ -72,6 +72,8 @@ void drop_without_axes(const Plan& plan, Plan& twin) {
     twin.zero_shard_group = replicas == 1 ? 0 : of_all ? replicas : part;
   }
   if (parallel.cp == 1) twin.max_tokens_per_rank = 0;
+  if (parallel.ep == 1) twin.expert_dispatch_fp8 = false;
+  if (twin.expert_node_ranks > 0) twin.expert_node_ranks = parallel.ep >= 4 ? 2 : 0;
 }
 
 std::int64_t shrunk_seq_len(const Plan& plan, const ParallelConfig& parallel, bool float8) {
@@ -105,7 +107,10 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
   twin.cluster_hash.clear();
   twin.cluster_json.clear();
   twin.prediction.reset();
-  if (precision == TwinPrecision::Exact) set_precision(twin.workload, Precision::F32);
+  if (precision == TwinPrecision::Exact) {
+    set_precision(twin.workload, Precision::F32);
+    twin.expert_dispatch_fp8 = false;
+  }
   const bool rounds = twin.workload.precision != DType::F32;
   const bool float8 = twin.workload.fp8 != Float8Recipe::None;
   twin.parallel = shrunk_parallel(plan, degrees);

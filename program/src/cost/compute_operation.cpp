@@ -25,6 +25,7 @@ LinearSizes scaled_linear_sizes(const ComputeOperation& op) {
 models::SymbolValues counted_sizes(const Program& program) {
   models::SymbolValues sizes = program.sizes;
   sizes.routed_tokens = std::min(sizes.routed_tokens, busiest_rows(program.plan));
+  sizes.forwarded_tokens = std::min(sizes.forwarded_tokens, busiest_forwarded(program.plan));
   return sizes;
 }
 

@@ -17,7 +17,56 @@ bool compresses(StepWork work) {
   return work >= StepWork::CompressGradients && work <= StepWork::SettleErrors;
 }
 
+/// Probability that `drawn` of `all` experts, each drawn once, leave out `some` of them.
+double all_missed(std::int64_t all, std::int64_t some, int drawn) {
+  double probability = 1;
+  for (int i = 0; i < drawn; ++i)
+    probability *= static_cast<double>(std::max<std::int64_t>(all - some - i, 0)) /
+                   static_cast<double>(all - i);
+  return probability;
+}
+
+/// Ways to choose `chosen` of `all`.
+double combinations(int all, int chosen) {
+  if (chosen < 0 || chosen > all) return 0;
+  double ways = 1;
+  for (int i = 0; i < chosen; ++i) ways = ways * (all - i) / (i + 1);
+  return ways;
+}
+
+/// Probability that a token has none of a node's experts.
+double node_missed(const models::MoeSpec& moe, std::int64_t held) {
+  const int groups = moe.router.num_groups, chosen = moe.router.top_groups;
+  if (groups <= 1 || chosen >= groups) return all_missed(moe.num_experts, held, moe.top_k);
+  const std::int64_t size = moe.num_experts / groups;
+  const std::int64_t eligible = chosen * size;
+  if (held < size) {
+    const double is_eligible = static_cast<double>(chosen) / groups;
+    return 1 - is_eligible + is_eligible * all_missed(eligible, held, moe.top_k);
+  }
+  const int of_node = static_cast<int>(held / size);
+  double missed = 0;
+  for (int hit = 0; hit <= std::min(of_node, chosen); ++hit)
+    missed += combinations(of_node, hit) * combinations(groups - of_node, chosen - hit) /
+              combinations(groups, chosen) * all_missed(eligible, hit * size, moe.top_k);
+  return missed;
+}
+
 }  // namespace
+
+double expected_expert_nodes(const Plan& plan) {
+  const int nodes = expert_nodes(plan);
+  const models::MoeSpec& moe = *plan.model.moe;
+  return nodes * (1 - node_missed(moe, moe.num_experts / nodes));
+}
+
+std::int64_t busiest_forwarded(const Plan& plan) {
+  const std::int64_t bound = forwarded_tokens_bound(plan);
+  if (bound == 0) return 0;
+  const double tokens = static_cast<double>(bound) / expert_nodes(plan);
+  const double busiest = tokens * expected_expert_nodes(plan) * plan.expected_expert_imbalance;
+  return std::min(bound, static_cast<std::int64_t>(std::ceil(busiest)));
+}
 
 std::int64_t busiest_rows(const Plan& plan) {
   const auto balanced = static_cast<double>(balanced_rows(plan));

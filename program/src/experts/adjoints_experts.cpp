@@ -58,6 +58,29 @@ void combine_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& w
   pass.contribute(probabilities, {dprobabilities, dy.where});
 }
 
+/// The probabilities' gradients come back with their rows; the choices have none.
+void node_routing_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId probabilities = op.inputs[1];
+  const ValueId row_of_choice = pass.forward().producer(op.inputs[3])->outputs.front();
+  const ValueId dx = pass.fresh_gradient(probabilities, dy.where);
+  pass.emit_input_gradient(
+      op, work,
+      {dy.buffer, pass.need(op.inputs[0]), pass.need(op.inputs[2]), pass.need(row_of_choice)},
+      {dx});
+  pass.contribute(probabilities, {dx, dy.where});
+}
+
+/// Every row of a token has the token's gradient, as if it were sent to the nodes.
+void sum_nodes_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId rows = op.inputs[0];
+  const ValueId choice_of_row = pass.forward().producer(op.inputs[1])->outputs[1];
+  const ValueId drows = pass.fresh_gradient(rows, dy.where);
+  pass.emit_input_gradient(op, work, {dy.buffer, pass.need(choice_of_row)}, {drows});
+  pass.contribute(rows, {drows, dy.where});
+}
+
 void regroup_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId dx = pass.fresh_gradient(op.inputs[0], dy.where);

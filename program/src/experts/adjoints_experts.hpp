@@ -10,6 +10,8 @@ void router_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& wo
 void dispatch_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void grouped_linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void combine_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+void node_routing_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+void sum_nodes_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void regroup_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work);
 
 }  // namespace meshplan::program

@@ -1,6 +1,7 @@
 #include "experts/shard_experts.hpp"
 
 #include "core/error.hpp"
+#include "core/float8_rows.hpp"
 #include "core/index.hpp"
 
 namespace meshplan::program {
@@ -13,8 +14,9 @@ using models::Tensor;
 
 namespace {
 
-ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {}) {
-  return {.kind = kind, .attributes = attributes};
+ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {},
+                  Group over = Group::Tp) {
+  return {.kind = kind, .attributes = attributes, .over = over};
 }
 
 }  // namespace
@@ -28,6 +30,40 @@ bool ExpertSharder::owns(const Op& op) const {
 ValueId ExpertSharder::add(std::string name, DType dtype, std::vector<Dim> shape) {
   return layer_.add_value({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)},
                           exchange_.tokens);
+}
+
+ValueId ExpertSharder::add_rows(std::string name, const Dim& rows, ValueId like) {
+  Value value = layer_.block.values[at(like)];
+  return layer_.add_value({.name = std::move(name),
+                           .dtype = value.dtype,
+                           .shape = {rows, value.shape.back()},
+                           .float8_size = value.float8_size},
+                          exchange_.tokens);
+}
+
+/// Tokens in FP8, if they travel so.
+ValueId ExpertSharder::pack(const Op& op, ValueId tokens) {
+  if (!context_.float8_dispatch || context_.ep == 1) return tokens;
+  const std::vector<Dim> shape = layer_.block.values[at(tokens)].shape;
+  const std::int64_t size = shape.back().count;
+  const ValueId packed =
+      layer_.add_value({.name = op.name + ".packed",
+                        .dtype = DType::F32,
+                        .shape = {shape.front(), Dim{.count = float8_row_words(size)}},
+                        .float8_size = size},
+                       exchange_.tokens);
+  emit(op.name + ".pack", Lane::Compute, compute(ComputeKind::PackRows), {tokens}, {packed});
+  return packed;
+}
+
+ValueId ExpertSharder::unpack(const Op& op, ValueId rows) {
+  const Value packed = layer_.block.values[at(rows)];
+  if (packed.float8_size == 0) return rows;
+  const ValueId plain =
+      add("unpacked", context_.compute, {packed.shape.front(), Dim{.count = packed.float8_size}});
+  emit(op.name + ".unpack", Lane::Compute, compute(ComputeKind::UnpackRows),
+       {rows, exchange_.offsets}, {plain});
+  return plain;
 }
 
 void ExpertSharder::emit(std::string name, Lane lane, decltype(Operation::work) work,
@@ -113,6 +149,7 @@ void ExpertSharder::count_step_load(const Op& op, ComputeOp work, ValueId choice
 ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<ValueId> inputs,
                              std::vector<ValueId> outputs) {
   const models::RouterSpec& router = op.attributes.router;
+  router_probabilities_ = outputs[0];
   const ValueId choices = outputs[1];
   const ValueId scores = outputs[2];
   exchange_ = {.tokens = layer_.placement[at(inputs.front())]};
@@ -153,54 +190,60 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
 }
 
 /// A counting sort of the choices by expert: which row each goes to.
-void ExpertSharder::plan(const Op& op, ValueId choices) {
+void ExpertSharder::plan(const Op& op, ValueId choices, const Level& level) {
+  exchange_ = {.level = level, .tokens = exchange_.tokens};
   const std::vector<Dim> shape = layer_.block.values[at(choices)].shape;
-  const models::OpAttributes& attributes = op.attributes;
-  exchange_.row_of_choice = add("row_of_choice", DType::I32, shape);
-  exchange_.choice_of_row = add("choice_of_row", DType::I32, shape);
-  exchange_.offsets = add("expert_offsets", DType::I32, {Dim{.count = attributes.num_experts + 1}});
-  const ValueId counts = add("expert_counts", DType::I32, {Dim{.count = attributes.num_experts}});
-  emit(op.name + ".plan", Lane::Compute, compute(ComputeKind::DispatchPlan, attributes), {choices},
+  models::OpAttributes attributes = op.attributes;
+  attributes.top_k = static_cast<int>(shape.back().count);
+  attributes.num_experts = level.experts;
+  const std::string& before = level.prefix;
+  exchange_.row_of_choice = add(before + "row_of_choice", DType::I32, shape);
+  exchange_.choice_of_row = add(before + "choice_of_row", DType::I32, shape);
+  exchange_.offsets = add(before + "expert_offsets", DType::I32, {Dim{.count = level.experts + 1}});
+  const ValueId counts = add(before + "expert_counts", DType::I32, {Dim{.count = level.experts}});
+  emit(op.name + "." + before + "plan", Lane::Compute,
+       compute(ComputeKind::DispatchPlan, attributes, level.group), {choices},
        {exchange_.row_of_choice, exchange_.choice_of_row, exchange_.offsets, counts});
-  if (context_.ep > 1) exchange_counts(op, counts);
+  if (level.ranks > 1) exchange_counts(op, counts);
 }
 
 /// Every rank learns how many rows each other has for its experts.
 void ExpertSharder::exchange_counts(const Op& op, ValueId counts) {
-  const std::int64_t local = op.attributes.num_experts / context_.ep;
-  exchange_.received =
-      add("received_counts", DType::I32, {Dim{.count = context_.ep}, Dim{.count = local}});
-  emit(op.name + ".counts", Lane::Ep,
+  const Level& level = exchange_.level;
+  const std::string& before = level.prefix;
+  const Dim ranks{.count = level.ranks};
+  const std::int64_t local = level.experts / level.ranks;
+  exchange_.received = add(before + "received_counts", DType::I32, {ranks, Dim{.count = local}});
+  emit(op.name + "." + before + "counts", Lane::Ep,
        CollectiveOp{.collective = Collective::AllToAll,
-                    .group = Group::Ep,
+                    .group = level.group,
                     .dtype = DType::I32,
-                    .elements = {.count = op.attributes.num_experts}},
+                    .elements = {.count = level.experts}},
        {counts}, {exchange_.received});
-  exchange_.rows = add("exchanged_rows", DType::I32, {Dim{.count = 2}, Dim{.count = context_.ep}});
-  exchange_.offsets = add("local_offsets", DType::I32, {Dim{.count = local + 1}});
-  emit(op.name + ".sizes", Lane::Compute, compute(ComputeKind::ExchangeSizes, op.attributes),
+  exchange_.rows = add(before + "exchanged_rows", DType::I32, {Dim{.count = 2}, ranks});
+  exchange_.offsets = add(before + "local_offsets", DType::I32, {Dim{.count = local + 1}});
+  emit(op.name + "." + before + "sizes", Lane::Compute,
+       compute(ComputeKind::ExchangeSizes, op.attributes, level.group),
        {counts, exchange_.received}, {exchange_.rows, exchange_.offsets});
 }
 
-ValueId ExpertSharder::all_to_all(const std::string& name, ValueId from, std::vector<Dim> shape,
-                                  bool reverse) {
+ValueId ExpertSharder::all_to_all(const Exchange& exchange, const std::string& name, ValueId from,
+                                  const Dim& rows, bool reverse) {
   const Value sent = layer_.block.values[at(from)];
-  const std::int64_t width = sent.shape.back().count;
-  const ValueId to = add(name, sent.dtype, std::move(shape));
+  const ValueId to = add_rows(name, rows, from);
   emit(name, Lane::Ep,
        CollectiveOp{.collective = Collective::AllToAllV,
-                    .group = Group::Ep,
+                    .group = exchange.level.group,
                     .dtype = sent.dtype,
                     .elements = element_count(sent.shape),
-                    .row_elements = width,
+                    .row_elements = sent.shape.back().count,
                     .reverse = reverse},
-       {from, exchange_.rows}, {to});
+       {from, exchange.rows}, {to});
   return to;
 }
 
 ValueId ExpertSharder::regroup(const std::string& name, ValueId from, bool reverse) {
-  const Value rows = layer_.block.values[at(from)];
-  const ValueId to = add(name, rows.dtype, rows.shape);
+  const ValueId to = add_rows(name, layer_.block.values[at(from)].shape.front(), from);
   ComputeOp work = compute(ComputeKind::RegroupRows);
   work.reverse = reverse;
   emit(name, Lane::Compute, work, {from, exchange_.received}, {to});
@@ -209,23 +252,27 @@ ValueId ExpertSharder::regroup(const std::string& name, ValueId from, bool rever
 
 ValueId ExpertSharder::dispatch(const Op& op, ValueId x, ValueId choices) {
   exchange_ = {.tokens = layer_.placement[at(x)]};
-  const ValueId tokens = all_gather(op.name + ".tokens", x);
+  const ValueId tokens = pack(op, all_gather(op.name + ".tokens", x));
   const ValueId chosen = all_gather(op.name + ".choices", choices);
-  Op routed = op;  // the graph says it of the router alone
-  const Value choice_value = layer_.block.values[at(chosen)];
-  routed.attributes.top_k = static_cast<int>(choice_value.shape.back().count);
-  routed.attributes.num_experts = context_.num_experts;
-  plan(routed, chosen);
-  const Dim copies = element_count(choice_value.shape);
-  const Dim width = layer_.block.values[at(x)].shape.back();
-  const ValueId rows = add("dispatched", context_.compute,
-                           {context_.ep > 1 ? copies : Dim{.symbol = Symbol::RoutedTokens}, width});
-  emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, routed.attributes),
+  if (context_.ep_nodes > 1) return to_nodes(op, tokens, chosen);
+  plan(op, chosen, {.group = Group::Ep, .ranks = context_.ep, .experts = context_.num_experts});
+  const Dim copies = element_count(layer_.block.values[at(chosen)].shape);
+  return to_experts(op, tokens, context_.ep > 1 ? copies : Dim{.symbol = Symbol::RoutedTokens});
+}
+
+ValueId ExpertSharder::to_experts(const Op& op, ValueId tokens, const Dim& copies) {
+  const Level& level = exchange_.level;
+  models::OpAttributes attributes = op.attributes;  // the graph says them of the router alone
+  attributes.top_k =
+      static_cast<int>(layer_.block.values[at(exchange_.row_of_choice)].shape.back().count);
+  attributes.num_experts = level.experts;
+  const ValueId rows = add_rows("dispatched", copies, tokens);
+  emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, attributes, level.group),
        {tokens, exchange_.choice_of_row}, {rows});
-  if (context_.ep == 1) return rows;
-  const ValueId arrived = all_to_all(op.name + ".all_to_all", rows,
-                                     {Dim{.symbol = Symbol::RoutedTokens}, width}, false);
-  return regroup(op.name + ".regroup", arrived, false);
+  if (level.ranks == 1) return rows;
+  const ValueId arrived =
+      all_to_all(exchange_, op.name + ".all_to_all", rows, {.symbol = Symbol::RoutedTokens}, false);
+  return unpack(op, regroup(op.name + ".regroup", arrived, false));
 }
 
 Dim ExpertSharder::inner(const Tensor& tensor) const {
@@ -306,12 +353,13 @@ ValueId ExpertSharder::grouped_linear(const Op& op, ValueId rows) {
 }
 
 ValueId ExpertSharder::combine(const Op& op, ValueId rows, ValueId probabilities) {
+  if (context_.ep_nodes > 1) return reduce_scatter(op.name, sum_nodes(op, sum_in_node(op, rows)));
   const ValueId weights = all_gather(op.name + ".probabilities", probabilities);
   const std::vector<Dim> choices = layer_.block.values[at(exchange_.row_of_choice)].shape;
   const Dim width = layer_.block.values[at(rows)].shape.back();
   if (context_.ep > 1) {
     const ValueId sorted = regroup(op.name + ".regroup", rows, true);
-    rows = all_to_all(op.name + ".all_to_all", sorted, {element_count(choices), width}, true);
+    rows = all_to_all(exchange_, op.name + ".all_to_all", sorted, element_count(choices), true);
   }
   const ValueId y = add(op.name, context_.compute, {choices.front(), width});
   ComputeOp work = compute(ComputeKind::Combine, op.attributes);

@@ -1,6 +1,7 @@
 #include "layer/backward_pass.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -50,6 +51,10 @@ ValueId BackwardPass::fresh_gradient(ValueId of, Placement where) {
   gradient.name += ".grad";
   gradient.storage = Storage::Transient;
   gradient.alias.reset();
+  if (gradient.float8_size > 0) {  // of what was packed
+    gradient.dtype = context_.compute;
+    gradient.shape.back().count = std::exchange(gradient.float8_size, 0);
+  }
   return layer_.add_value(std::move(gradient), where);
 }
 

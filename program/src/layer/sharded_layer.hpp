@@ -30,7 +30,9 @@ struct ShardContext {
   bool vocab_parallel_loss = true;   // else the head's logits are gathered
   int cp = 1;
   ContextMethod method = ContextMethod::AllGather;
-  bool documents = false;  // packed into the sequences
+  bool documents = false;        // packed into the sequences
+  int ep_nodes = 1;              // more: a token travels once to each node of an ep group
+  bool float8_dispatch = false;  // tokens travel to experts in FP8
 };
 
 /// A parameter of the layer, without its place in the model.

@@ -84,7 +84,9 @@ class Lowering {
                 .vocab_parallel_loss = profile.vocab_parallel_loss,
                 .cp = plan.parallel.cp,
                 .method = plan.context_parallel,
-                .documents = plan.workload.documents.packed};
+                .documents = plan.workload.documents.packed,
+                .ep_nodes = expert_nodes(plan),
+                .float8_dispatch = plan.expert_dispatch_fp8};
     make_tasks();
   }
 

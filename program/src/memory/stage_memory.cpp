@@ -87,7 +87,8 @@ void set_sizes(Program& program) {
   const Plan& plan = program.plan;
   program.sizes = {.tokens = plan.tokens_per_microbatch(),
                    .sequences = plan.micro_batch_size,
-                   .routed_tokens = routed_rows_bound(plan)};
+                   .routed_tokens = routed_rows_bound(plan),
+                   .forwarded_tokens = forwarded_tokens_bound(plan)};
   program.document_pairs = expected_pairs(plan);
 }
 

@@ -15,6 +15,10 @@ void exchange_adjoint(BackwardPass& pass, const Operation& op) {
     work.collective = Collective::AllGather;
   work.reverse = !work.reverse;
   work.elements = element_count(pass.value(dy.buffer).shape);
+  if (work.collective == Collective::AllToAllV) {  // rows that were packed have plain gradients
+    work.dtype = pass.value(dy.buffer).dtype;
+    work.row_elements = pass.value(dy.buffer).shape.back().count;
+  }
   const Placement where = work.group == Group::Cp ? dy.where : pass.layer().placement[at(x)];
   const ValueId dx = pass.fresh_gradient(x, where);
   std::vector<ValueId> inputs = {dy.buffer};

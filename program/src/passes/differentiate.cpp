@@ -73,6 +73,7 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
     case ComputeKind::LimitChoices:
     case ComputeKind::DispatchPlan:
     case ComputeKind::ExchangeSizes:
+    case ComputeKind::NodeChoices:
       return;
     case ComputeKind::Dispatch:
       return dispatch_adjoint(pass, op, work);
@@ -82,6 +83,13 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return grouped_linear_adjoint(pass, op, work);
     case ComputeKind::Combine:
       return combine_adjoint(pass, op, work);
+    case ComputeKind::PackRows:  // rounding, whose gradient is passed on
+    case ComputeKind::UnpackRows:
+      return pass.contribute(op.inputs[0], pass.output_gradient(op));
+    case ComputeKind::NodeRouting:
+      return node_routing_adjoint(pass, op, work);
+    case ComputeKind::SumNodes:
+      return sum_nodes_adjoint(pass, op, work);
     default:
       throw InvariantError(op.name + ": no adjoint");
   }

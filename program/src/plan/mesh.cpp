@@ -105,27 +105,31 @@ bool varies(Group group, int Coordinates::*coordinate) {
     case Group::ZeroReplicas:
     case Group::ExpertZeroShards:
     case Group::ExpertZeroReplicas:
+    case Group::EpWithin:
+    case Group::EpAcross:
       break;
   }
   throw InvariantError("group without axes");
 }
 
-/// The group that hybrid sharding divides, if this is a part of one.
+/// The group that hybrid sharding or the exchange of experts divides, if this is a part of one.
 std::optional<Group> divided_group(Group part) {
+  if (part == Group::EpWithin || part == Group::EpAcross) return Group::Ep;
   if (part == Group::ZeroShards || part == Group::ZeroReplicas) return Group::DpCp;
   if (part == Group::ExpertZeroShards || part == Group::ExpertZeroReplicas) return Group::ExpertDp;
   return std::nullopt;
 }
 
-/// Ranks of a group of `size` that share one copy of what ZeRO shards. A group of experts that the
-/// asked number does not divide takes the largest number that divides both.
-int shard_ranks(int size, int zero_shard_group) {
-  return zero_shard_group == 0 ? size : std::gcd(size, zero_shard_group);
+/// Ranks of a group of `size` that make up a part, such as those that share one copy of what ZeRO
+/// shards. A group that the asked number does not divide takes the largest number that divides
+/// both.
+int part_ranks(int size, int asked) {
+  return asked == 0 ? size : std::gcd(size, asked);
 }
 
 /// Do the members of a part stand next to each other in the divided group?
 bool is_run(Group part) {
-  return part == Group::ZeroShards || part == Group::ExpertZeroShards;
+  return part == Group::ZeroShards || part == Group::ExpertZeroShards || part == Group::EpWithin;
 }
 
 bool on_expert_grid(Group group) {
@@ -167,8 +171,11 @@ void Mesh::require_valid(const ParallelConfig& config, const std::string& order)
 }
 
 Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies,
-           int zero_shard_group)
-    : config_(config), kv_copies_(kv_copies), zero_shard_group_(zero_shard_group) {
+           int zero_shard_group, int expert_node_ranks)
+    : config_(config),
+      kv_copies_(kv_copies),
+      zero_shard_group_(zero_shard_group),
+      expert_node_ranks_(expert_node_ranks) {
   require_valid(config, order);
   require_invariant(kv_copies >= 1, "a head is held by some rank");
   const AxisOrder axes = parse_order(order);
@@ -212,10 +219,15 @@ int Mesh::rank_of(const Coordinates& coordinates) const {
   return rank;
 }
 
+int Mesh::run_length(Group part, int size) const {
+  return part_ranks(size,
+                    divided_group(part) == Group::Ep ? expert_node_ranks_ : zero_shard_group_);
+}
+
 /// The members of a part: a run of neighbours of the divided group, or every so manieth of them.
 std::vector<int> Mesh::part_of(const std::vector<int>& divided, Group part, int member) const {
   const int size = static_cast<int>(divided.size());
-  const int shards = shard_ranks(size, zero_shard_group_);
+  const int shards = run_length(part, size);
   std::vector<int> members;
   if (is_run(part)) {
     const int first = member / shards * shards;
@@ -268,7 +280,7 @@ std::vector<std::vector<int>> Mesh::groups(Group which) const {
   if (const auto whole = divided_group(which)) {  // each whole group once, however many its parts
     for (const std::vector<int>& divided : groups(*whole)) {
       const int size = static_cast<int>(divided.size());
-      const int shards = shard_ranks(size, zero_shard_group_);
+      const int shards = run_length(which, size);
       for (int first = 0; first < (is_run(which) ? size : shards);
            first += is_run(which) ? shards : 1)
         all.push_back(part_of(divided, which, first));
@@ -286,7 +298,7 @@ std::vector<std::vector<int>> Mesh::groups(Group which) const {
 }
 
 int Mesh::group_size(Group group) const {
-  return program::group_size(group, config_, kv_copies_, zero_shard_group_);
+  return program::group_size(group, config_, kv_copies_, zero_shard_group_, expert_node_ranks_);
 }
 
 int kv_copies(const Plan& plan) {
@@ -295,7 +307,8 @@ int kv_copies(const Plan& plan) {
 }
 
 Mesh mesh_of(const Plan& plan) {
-  return Mesh(plan.parallel, plan.rank_order, kv_copies(plan), plan.zero_shard_group);
+  return Mesh(plan.parallel, plan.rank_order, kv_copies(plan), plan.zero_shard_group,
+              plan.expert_node_ranks);
 }
 
 std::string_view name_of(Group group) {
@@ -324,6 +337,10 @@ std::string_view name_of(Group group) {
       return "expert-dp";
     case Group::KvCopies:
       return "kv-copies";
+    case Group::EpWithin:
+      return "ep-within";
+    case Group::EpAcross:
+      return "ep-across";
     case Group::ZeroShards:
       return "zero-shards";
     case Group::ZeroReplicas:
@@ -337,20 +354,26 @@ std::string_view name_of(Group group) {
 }
 
 int group_size(Group group, const Plan& plan) {
-  return group_size(group, plan.parallel, kv_copies(plan), plan.zero_shard_group);
+  return group_size(group, plan.parallel, kv_copies(plan), plan.zero_shard_group,
+                    plan.expert_node_ranks);
 }
 
-int group_size(Group group, const ParallelConfig& config, int kv_copies, int zero_shard_group) {
+int group_size(Group group, const ParallelConfig& config, int kv_copies, int zero_shard_group,
+               int expert_node_ranks) {
   const auto of_all = [&](Group divided) { return group_size(divided, config, kv_copies); };
   switch (group) {
     case Group::ZeroShards:
     case Group::ExpertZeroShards:
-      return shard_ranks(of_all(*divided_group(group)), zero_shard_group);
+      return part_ranks(of_all(*divided_group(group)), zero_shard_group);
     case Group::ZeroReplicas:
     case Group::ExpertZeroReplicas: {
       const int all = of_all(*divided_group(group));
-      return all / shard_ranks(all, zero_shard_group);
+      return all / part_ranks(all, zero_shard_group);
     }
+    case Group::EpWithin:
+      return part_ranks(config.ep, expert_node_ranks);
+    case Group::EpAcross:
+      return config.ep / part_ranks(config.ep, expert_node_ranks);
     case Group::Tp:
       return config.tp;
     case Group::Cp:

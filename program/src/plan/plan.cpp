@@ -74,7 +74,8 @@ std::int64_t most_routed_rows(const Plan& plan) {
   const std::int64_t most =
       routing_tokens(plan) * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
   const std::int64_t capacity = expert_capacity(plan);
-  if (capacity == 0) return most;
+  // A rank that forwards has rows of all its node's experts, from few of the ranks.
+  if (capacity == 0 || expert_nodes(plan) > 1) return most;
   // The ranks that send to an expert hold parts of at most so many sequences.
   int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
   if (parallel.cp > 1) replicas = std::min(replicas, parallel.dp);
@@ -83,7 +84,19 @@ std::int64_t most_routed_rows(const Plan& plan) {
 
 Plan on_stack(Plan plan, std::string software) {
   plan.stack = {.software = std::move(software), .settings = {}};
+  if (plan.stack.is_own()) return plan;
+  plan.expert_node_ranks = 0;  // another's exchange is a setting of the stack
+  plan.expert_dispatch_fp8 = false;
   return plan;
+}
+
+int expert_nodes(const Plan& plan) {
+  return plan.expert_node_ranks > 0 ? plan.parallel.ep / plan.expert_node_ranks : 1;
+}
+
+std::int64_t forwarded_tokens_bound(const Plan& plan) {
+  const int nodes = expert_nodes(plan);
+  return plan.model.moe && nodes > 1 ? nodes * routing_tokens(plan) : 0;
 }
 
 std::int64_t routed_rows_bound(const Plan& plan) {

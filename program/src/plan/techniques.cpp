@@ -58,6 +58,8 @@ const std::vector<Technique>& techniques() {
       {"experts", [](const Plan& p) { return p.model.moe.has_value(); }},
       {"ep", [](const Plan& p) { return p.parallel.ep > 1; }},
       {"etp", [](const Plan& p) { return p.parallel.etp > 1; }},
+      {"by-node", [](const Plan& p) { return p.expert_node_ranks > 0; }},
+      {"fp8-dispatch", [](const Plan& p) { return p.expert_dispatch_fp8; }},
       {"latent", [](const Plan& p) { return p.model.mla.has_value(); }},
       {"selective", recomputes<RecomputeKind::Selective>},
       {"modules", [](const Plan& p) { return !p.recompute.modules.empty(); }},

@@ -148,6 +148,12 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("expected_expert_imbalance", f.plan.expected_expert_imbalance,
              "rows of the busiest ep rank's experts over the mean, to predict with; 1 = balanced",
              between(1, limits::kRanks));
+  v.optional("expert_node_ranks", f.plan.expert_node_ranks,
+             "tokens travel once to each node of so many neighbouring ep ranks, and are forwarded "
+             "inside; 0 = every rank sends to every other",
+             between(0, limits::kRanks));
+  v.optional("expert_dispatch_fp8", f.plan.expert_dispatch_fp8,
+             "tokens travel to their experts in FP8, with a scale for each 128 numbers");
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              between(1, limits::kBytes));
   v.optional(

@@ -50,6 +50,10 @@ std::string experts_sentence(const Plan& plan) {
   std::string text =
       fmt::format("Experts are divided over {} (expert parallel)", plural(p.ep, "rank"));
   if (p.etp > 1) text += fmt::format(", each cut among {}", p.etp);
+  if (plan.expert_node_ranks > 0)
+    text +=
+        fmt::format("; a token travels once to each node of {} of them", plan.expert_node_ranks);
+  if (plan.expert_dispatch_fp8) text += "; tokens travel to them in FP8";
   return text + ".";
 }
 

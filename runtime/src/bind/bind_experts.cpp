@@ -11,17 +11,29 @@ namespace meshplan::runtime {
 using program::ComputeKind;
 using program::Phase;
 
+/// A call that works on a rank's tokens, or on those that it forwards: then on as many as have
+/// come.
+template <class Call>
+std::function<void()> OperatorBinder::Body::of_tokens(const Operands& o, const Call& call) {
+  if (o.work.over != program::Group::EpWithin) return ready(call);
+  ready(call);  // scratch for the most that there can be
+  return [this, visit = visit_of(o.instance), operation = kernels::Operation(call)]() mutable {
+    std::get<Call>(operation).tokens = forwarded_tokens_[visit];
+    backend_.run(operation);
+  };
+}
+
 std::function<void()> OperatorBinder::Body::bind_dispatch_plan(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   const int experts = o.work.attributes.num_experts;
   auto* offsets = o.out<std::int32_t>(2);
-  return both(ready(kernels::DispatchPlan{.tokens = choices[0],
-                                          .experts = experts,
-                                          .top_k = static_cast<int>(choices[1]),
-                                          .choices = o.in<std::int32_t>(0),
-                                          .offsets = offsets,
-                                          .choice_of_row = o.out<std::int32_t>(1),
-                                          .row_of_choice = o.out<std::int32_t>(0)}),
+  return both(of_tokens(o, kernels::DispatchPlan{.tokens = choices[0],
+                                                 .experts = experts,
+                                                 .top_k = static_cast<int>(choices[1]),
+                                                 .choices = o.in<std::int32_t>(0),
+                                                 .offsets = offsets,
+                                                 .choice_of_row = o.out<std::int32_t>(1),
+                                                 .row_of_choice = o.out<std::int32_t>(0)}),
               ready(kernels::ExpertCounts{
                   .experts = experts, .offsets = offsets, .counts = o.out<std::int32_t>(3)}));
 }
@@ -32,20 +44,35 @@ std::size_t OperatorBinder::Body::visit_of(const program::OperationInstance& ins
          static_cast<std::size_t>(*instance.microbatch);
 }
 
+/// A rank that forwards tokens holds a row for each of their experts in its node, so that its own
+/// rows may be more than those of its experts.
+void OperatorBinder::Body::note_rows(const program::OperationInstance& instance,
+                                     program::Group group) {
+  const std::vector<std::int32_t>& rows = exchanged_rows(instance, group);
+  const auto half = rows.begin() + std::ssize(rows) / 2;
+  const std::int64_t leaving = std::accumulate(rows.begin(), half, std::int64_t{0});
+  const std::int64_t arriving = std::accumulate(half, rows.end(), std::int64_t{0});
+  if (group == program::Group::EpAcross) {
+    forwarded_tokens_[visit_of(instance)] = arriving;
+    return;
+  }
+  routed_rows_[visit_of(instance)] = arriving;
+  if (!rows_arrive_) return;
+  const bool forwards = group == program::Group::EpWithin;
+  rows_arrive_(instance, forwards ? std::max(leaving, arriving) : arriving);
+}
+
 std::function<void()> OperatorBinder::Body::bind_exchange_sizes(const Operands& o) {
   const std::vector<std::int64_t> received = o.in_shape(1);
   const auto local = static_cast<int>(received[1]);
   auto* offsets = o.out<std::int32_t>(1);
   // The only time that the host waits for what the router has decided.
   const auto tell_rows = [this, ranks = received[0], from = o.out<std::int32_t>(0),
-                          instance = &o.instance] {
-    std::vector<std::int32_t>& rows = exchanged_rows_[visit_of(*instance)];
+                          instance = &o.instance, group = o.work.over] {
+    std::vector<std::int32_t>& rows = exchanged_rows_[exchange_of(*instance, group)];
     rows.resize(static_cast<std::size_t>(2 * ranks));
     backend_.copy_to_host(rows.data(), from, std::ssize(rows) * size_of(DType::I32));
-    const std::int64_t arriving =
-        std::accumulate(rows.begin() + ranks, rows.end(), std::int64_t{0});
-    routed_rows_[visit_of(*instance)] = arriving;
-    if (rows_arrive_) rows_arrive_(*instance, arriving);
+    note_rows(*instance, group);
   };
   return both(ready(kernels::ExchangeSizes{.ranks = static_cast<int>(received[0]),
                                            .local_experts = local,
@@ -62,24 +89,24 @@ std::function<void()> OperatorBinder::Body::bind_dispatch(const Operands& o) {
   const std::int64_t size = tokens[1];
   const auto top_k = static_cast<int>(o.in_shape(1)[1]);
   if (forward)
-    return ready(kernels::DispatchForward{.tokens = tokens[0],
-                                          .top_k = top_k,
-                                          .size = size,
-                                          .dtype = o.dtype(),
-                                          .choice_of_row = o.in<std::int32_t>(1),
-                                          .x = o.in(0),
-                                          .x_stride = size,
-                                          .rows = o.out(0),
-                                          .rows_stride = size});
-  return ready(kernels::DispatchBackward{.tokens = tokens[0],
-                                         .top_k = top_k,
-                                         .size = size,
-                                         .dtype = o.dtype(),
-                                         .row_of_choice = o.in<std::int32_t>(1),
-                                         .drows = o.in(0),
-                                         .drows_stride = size,
-                                         .dx = o.out(0),
-                                         .dx_stride = size});
+    return of_tokens(o, kernels::DispatchForward{.tokens = tokens[0],
+                                                 .top_k = top_k,
+                                                 .size = size,
+                                                 .dtype = o.value(o.operation.inputs[0]).dtype,
+                                                 .choice_of_row = o.in<std::int32_t>(1),
+                                                 .x = o.in(0),
+                                                 .x_stride = size,
+                                                 .rows = o.out(0),
+                                                 .rows_stride = size});
+  return of_tokens(o, kernels::DispatchBackward{.tokens = tokens[0],
+                                                .top_k = top_k,
+                                                .size = size,
+                                                .dtype = o.dtype(),
+                                                .row_of_choice = o.in<std::int32_t>(1),
+                                                .drows = o.in(0),
+                                                .drows_stride = size,
+                                                .dx = o.out(0),
+                                                .dx_stride = size});
 }
 
 std::function<void()> OperatorBinder::Body::bind_regroup(const Operands& o) {
@@ -88,7 +115,7 @@ std::function<void()> OperatorBinder::Body::bind_regroup(const Operands& o) {
                                     .local_experts = static_cast<int>(received[1]),
                                     .max_rows = o.in_shape(0)[0],
                                     .size = o.in_shape(0)[1],
-                                    .dtype = o.dtype(),
+                                    .dtype = o.value(o.operation.inputs[0]).dtype,
                                     .to_experts = !o.work.reverse,
                                     .received = o.in<std::int32_t>(1),
                                     .from = o.in(0),
@@ -176,30 +203,30 @@ std::function<void()> OperatorBinder::Body::bind_grouped_bias(const Operands& o)
 std::function<void()> OperatorBinder::Body::bind_combine(const Operands& o) {
   if (o.forward()) {
     const std::vector<std::int64_t> tokens = o.out_shape(0);
-    return ready(kernels::CombineForward{.tokens = tokens[0],
-                                         .top_k = static_cast<int>(o.in_shape(2)[1]),
-                                         .size = tokens[1],
-                                         .dtype = o.dtype(),
-                                         .row_of_choice = o.in<std::int32_t>(2),
-                                         .probabilities = o.in<float>(1),
-                                         .rows = o.in(0),
-                                         .rows_stride = tokens[1],
-                                         .y = o.out(0),
-                                         .y_stride = tokens[1]});
+    return of_tokens(o, kernels::CombineForward{.tokens = tokens[0],
+                                                .top_k = static_cast<int>(o.in_shape(2)[1]),
+                                                .size = tokens[1],
+                                                .dtype = o.dtype(),
+                                                .row_of_choice = o.in<std::int32_t>(2),
+                                                .probabilities = o.in<float>(1),
+                                                .rows = o.in(0),
+                                                .rows_stride = tokens[1],
+                                                .y = o.out(0),
+                                                .y_stride = tokens[1]});
   }
   const std::vector<std::int64_t> tokens = o.in_shape(0);
-  return ready(kernels::CombineBackward{.tokens = tokens[0],
-                                        .top_k = static_cast<int>(o.in_shape(3)[1]),
-                                        .size = tokens[1],
-                                        .dtype = o.dtype(),
-                                        .row_of_choice = o.in<std::int32_t>(3),
-                                        .probabilities = o.in<float>(2),
-                                        .rows = o.in(1),
-                                        .dy = o.in(0),
-                                        .dy_stride = tokens[1],
-                                        .drows = o.out(0),
-                                        .rows_stride = tokens[1],
-                                        .dprobabilities = o.out<float>(1)});
+  return of_tokens(o, kernels::CombineBackward{.tokens = tokens[0],
+                                               .top_k = static_cast<int>(o.in_shape(3)[1]),
+                                               .size = tokens[1],
+                                               .dtype = o.dtype(),
+                                               .row_of_choice = o.in<std::int32_t>(3),
+                                               .probabilities = o.in<float>(2),
+                                               .rows = o.in(1),
+                                               .dy = o.in(0),
+                                               .dy_stride = tokens[1],
+                                               .drows = o.out(0),
+                                               .rows_stride = tokens[1],
+                                               .dprobabilities = o.out<float>(1)});
 }
 
 std::function<void()> OperatorBinder::Body::bind_experts(const Operands& o) {
@@ -225,6 +252,16 @@ std::function<void()> OperatorBinder::Body::bind_experts(const Operands& o) {
       return bind_grouped_linear(o);
     case ComputeKind::Combine:
       return bind_combine(o);
+    case ComputeKind::NodeChoices:
+      return bind_node_choices(o);
+    case ComputeKind::NodeRouting:
+      return bind_node_routing(o);
+    case ComputeKind::SumNodes:
+      return bind_sum_nodes(o);
+    case ComputeKind::PackRows:
+      return bind_pack_rows(o);
+    case ComputeKind::UnpackRows:
+      return bind_unpack_rows(o);
     default:
       throw InvariantError(o.operation.name + " is no operation of experts");
   }

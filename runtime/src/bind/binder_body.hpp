@@ -21,9 +21,9 @@ class OperatorBinder::Body {
   std::function<void()> bind(const program::OperationInstance& instance,
                              const models::SymbolValues& sizes);
   std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory);
-  const std::vector<std::int32_t>& exchanged_rows(
-      const program::OperationInstance& instance) const {
-    return exchanged_rows_[visit_of(instance)];
+  const std::vector<std::int32_t>& exchanged_rows(const program::OperationInstance& instance,
+                                                  program::Group group) const {
+    return exchanged_rows_[exchange_of(instance, group)];
   }
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
@@ -85,6 +85,18 @@ class OperatorBinder::Body {
                                 SetRows set_rows);
   /// The visit of a layer and micro-batch.
   std::size_t visit_of(const program::OperationInstance& instance) const;
+  /// The exchange of a visit between the ranks of a group: between nodes, or to the experts.
+  std::size_t exchange_of(const program::OperationInstance& instance, program::Group group) const {
+    return 2 * visit_of(instance) + (group == program::Group::EpAcross ? 1 : 0);
+  }
+  void note_rows(const program::OperationInstance& instance, program::Group group);
+  std::function<void()> bind_node_choices(const Operands& o);
+  std::function<void()> bind_node_routing(const Operands& o);
+  std::function<void()> bind_sum_nodes(const Operands& o);
+  std::function<void()> bind_pack_rows(const Operands& o);
+  std::function<void()> bind_unpack_rows(const Operands& o);
+  template <class Call>
+  std::function<void()> of_tokens(const Operands& o, const Call& call);
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
   std::function<void()> bind_slice(const Operands& o);
@@ -106,8 +118,9 @@ class OperatorBinder::Body {
   const float* gradient_scale_;
   RowsArrive rows_arrive_;
   std::vector<RopeTable> rope_tables_;
-  std::vector<std::vector<std::int32_t>> exchanged_rows_;  // by visit
+  std::vector<std::vector<std::int32_t>> exchanged_rows_;  // two for each visit
   std::vector<std::int64_t> routed_rows_;  // by visit: those of a balanced router, then what came
+  std::vector<std::int64_t> forwarded_tokens_;  // by visit: those that are expected, then what came
   std::int64_t scratch_bytes_ = 0;
 };
 

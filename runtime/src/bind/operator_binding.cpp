@@ -20,11 +20,12 @@ OperatorBinder::Body::Body(kernels::Backend& backend, const program::Program& pr
       resolve_(std::move(resolve)),
       gradient_scale_(gradient_scale),
       rows_arrive_(std::move(rows_arrive)),
-      exchanged_rows_(program.layers.size() *
+      exchanged_rows_(2 * program.layers.size() *
                       static_cast<std::size_t>(program.plan.num_microbatches())),
       routed_rows_(
           program.layers.size() * static_cast<std::size_t>(program.plan.num_microbatches()),
-          std::min(program.sizes.routed_tokens, program::balanced_rows(program.plan))) {}
+          std::min(program.sizes.routed_tokens, program::balanced_rows(program.plan))),
+      forwarded_tokens_(routed_rows_.size(), program::busiest_forwarded(program.plan)) {}
 
 OperatorBinder::Body::~Body() {
   for (const RopeTable& table : rope_tables_) backend_.free(table.memory);
@@ -98,6 +99,11 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
     case ComputeKind::RegroupRows:
     case ComputeKind::GroupedLinear:
     case ComputeKind::Combine:
+    case ComputeKind::NodeChoices:
+    case ComputeKind::NodeRouting:
+    case ComputeKind::SumNodes:
+    case ComputeKind::PackRows:
+    case ComputeKind::UnpackRows:
       return bind_experts(operands);
     case ComputeKind::Slice:
       return bind_slice(operands);
@@ -136,8 +142,8 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
 }
 
 const std::vector<std::int32_t>& OperatorBinder::exchanged_rows(
-    const program::OperationInstance& instance) const {
-  return body_->exchanged_rows(instance);
+    const program::OperationInstance& instance, program::Group group) const {
+  return body_->exchanged_rows(instance, group);
 }
 
 std::int64_t OperatorBinder::scratch_bytes() const {

@@ -62,9 +62,10 @@ class OperatorBinder {
   /// Scalars are read when the call runs.
   std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory);
 
-  /// Rows of the instance's layer and micro-batch that go to each rank, then that come from each,
-  /// since this step exchanged their sizes.
-  const std::vector<std::int32_t>& exchanged_rows(const program::OperationInstance& instance) const;
+  /// Rows of the instance's layer and micro-batch that go to each rank of the group, then that come
+  /// from each, since this step exchanged their sizes.
+  const std::vector<std::int32_t>& exchanged_rows(const program::OperationInstance& instance,
+                                                  program::Group group) const;
 
   /// The largest workspace of all operations bound so far.
   std::int64_t scratch_bytes() const;

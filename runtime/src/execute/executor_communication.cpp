@@ -104,7 +104,7 @@ std::function<Handle()> Executor::Body::exchange_of_rows(const OperationInstance
           to = memory_of(instance, operation.outputs.at(0)), binder = binder_.get(), at = &instance,
           sent = std::vector<std::int64_t>(ranks),
           received = std::vector<std::int64_t>(ranks)]() mutable {
-    const std::vector<std::int32_t>& rows = binder->exchanged_rows(*at);
+    const std::vector<std::int32_t>& rows = binder->exchanged_rows(*at, work.group);
     require_invariant(rows.size() == 2 * sent.size(), "rows travel after their number");
     for (std::size_t rank = 0; rank < sent.size(); ++rank) {
       sent[rank] = rows[rank] * work.row_elements;

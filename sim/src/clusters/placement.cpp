@@ -98,6 +98,8 @@ bool moves_parameters(program::Group group) {
     case Group::World:
     case Group::Ep:
     case Group::Etp:
+    case Group::EpWithin:
+    case Group::EpAcross:
       return false;
   }
   throw InvariantError("unknown group");

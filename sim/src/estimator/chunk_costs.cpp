@@ -90,6 +90,8 @@ void add_experts(const PlanKeys& keys, const TaskGroups& groups, CacheKey& key) 
   key.add(keys.expert_blocks);
   key.add(groups.ep.domains);
   key.add(groups.etp.domains);
+  key.add(groups.ep_within.domains);
+  key.add(groups.ep_across.domains);
 }
 
 /// The small pipeline has no ZeRO, but may have to do without what ZeRO takes away.
@@ -204,8 +206,12 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
     describe(keys, recompute, mix, groups, num_stages, experts);
     if (const auto found = pipelines_.find(key_); found != pipelines_.end()) return &found->second;
     Plan small = small_plan(plan, recompute, mix, num_stages);
-    if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
-    if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
+    if (!experts) {
+      small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
+      small.expert_node_ranks = 0;
+      small.expert_dispatch_fp8 = false;
+      small.workload.global_batch_size /= expert_replicas(plan.parallel);
+    }
     program_key_.set(keys.programs, num_stages, recompute.key(), mix, experts);
     if (experts) program_key_.add(keys.expert_blocks);
     Pipeline& pipeline = pipelines_[key_];
@@ -286,7 +292,9 @@ const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_c
                              .tp = pipeline.groups.tp,
                              .cp = pipeline.groups.cp,
                              .ep = pipeline.groups.ep,
-                             .etp = pipeline.groups.etp};
+                             .etp = pipeline.groups.etp,
+                             .ep_within = pipeline.groups.ep_within,
+                             .ep_across = pipeline.groups.ep_across};
   const Stage& lowered = stage_of(pipeline, layer_class, stage);
   entry->second = price_stage(lowered.program, lowered.forms, pricing);
   return entry->second;

@@ -64,7 +64,7 @@ struct ChunkCost {
 
 /// Where the groups are that a plan's tasks communicate over.
 struct TaskGroups {
-  GroupPlacement tp, cp, ep, etp;
+  GroupPlacement tp, cp, ep, etp, ep_within, ep_across;
 };
 
 /// Prices small pipelines and remembers them, and the chunks made of them.

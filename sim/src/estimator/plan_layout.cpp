@@ -55,8 +55,12 @@ PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster, const pr
         furthest = std::move(other);
     return furthest;
   };
-  layout.tasks = {
-      .tp = of(Group::Tp), .cp = of(Group::Cp), .ep = of(Group::Ep), .etp = of(Group::Etp)};
+  layout.tasks = {.tp = of(Group::Tp),
+                  .cp = of(Group::Cp),
+                  .ep = of(Group::Ep),
+                  .etp = of(Group::Etp),
+                  .ep_within = of(Group::EpWithin),
+                  .ep_across = of(Group::EpAcross)};
   layout.tp = PricedGroup(layout.tasks.tp);
   layout.replica = PricedGroup(of(Group::TpPp));
   layout.world = PricedGroup(of(Group::World));
@@ -89,6 +93,7 @@ bool lie_alike(const PlanLayout& a, const PlanLayout& b) {
   const DataGroups &of_a = a.data, &of_b = b.data;
   return same(a.tp, b.tp) && same(a.replica, b.replica) && same(a.embedding, b.embedding) &&
          a.tasks.cp == b.tasks.cp && a.tasks.ep == b.tasks.ep && a.tasks.etp == b.tasks.etp &&
+         a.tasks.ep_within == b.tasks.ep_within && a.tasks.ep_across == b.tasks.ep_across &&
          same(of_a.dense, of_b.dense) && same(of_a.experts, of_b.experts) &&
          same(of_a.kv_copies, of_b.kv_copies) && same(of_a.dense_shards, of_b.dense_shards) &&
          same(of_a.expert_shards, of_b.expert_shards) &&

@@ -25,7 +25,9 @@ int communicators_of(const Plan& plan, bool tied, bool last) {
   count += hybrid ? several(Group::ZeroShards) + 1 + (last ? 1 : 0) : several(Group::DpCp);
   if (!plan.model.moe) return count;
   const bool hybrid_experts = plan.zero_stage > 0 && several(Group::ExpertZeroReplicas) > 0;
-  count += several(Group::Ep) + several(Group::Etp);
+  count += several(Group::Etp) + (program::expert_nodes(plan) > 1
+                                      ? several(Group::EpWithin) + several(Group::EpAcross)
+                                      : several(Group::Ep));
   return count + (hybrid_experts ? several(Group::ExpertZeroShards) + 1 : several(Group::ExpertDp));
 }
 

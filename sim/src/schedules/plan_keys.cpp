@@ -23,9 +23,9 @@ void PlanKeys::set(const program::Plan& plan) {
                workload, stack, parallel, context_parallel, max_tokens_per_rank, rank_order,
                schedule_kind, custom_schedule, micro_batch_size, recompute, layers_per_stage,
                count_ends_as_layers, offload_optimizer, offload_parameters, offload_activations,
-               progress_thread, expert_imbalance, expected_expert_imbalance, bucket_bytes,
-               zero_stage, zero_shard_group, compression, frozen, attention,
-               attention_workspace_bytes, deterministic, prediction] = plan;
+               progress_thread, expert_imbalance, expected_expert_imbalance, expert_node_ranks,
+               expert_dispatch_fp8, bucket_bytes, zero_stage, zero_shard_group, compression, frozen,
+               attention, attention_workspace_bytes, deterministic, prediction] = plan;
   const auto& [tp, cp, pp, vpp, dp, ep, etp, sp] = parallel;
   const auto& [recompute_kind, recompute_layers, recompute_per_stage, recompute_modules] =
       recompute;
@@ -33,12 +33,14 @@ void PlanKeys::set(const program::Plan& plan) {
   is_label(schema_version, model_hash, cluster_name, cluster_hash, cluster_json, prediction, stack);
   is_of_task(model, workload, frozen);
 
-  layout.set(tp, cp, pp, dp, ep, etp, zero_stage > 0, zero_shard_group, rank_order);
+  layout.set(tp, cp, pp, dp, ep, etp, zero_stage > 0, zero_shard_group, expert_node_ranks,
+             rank_order);
   schedule.set(schedule_kind, pp, vpp, custom_schedule);
   programs.set(tp, sp, cp, context_parallel, max_tokens_per_rank, progress_thread, attention,
                attention_workspace_bytes, deterministic, program::keeps_quantized_weights(plan));
   blocks.set(programs, micro_batch_size);
-  expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
+  expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance, expert_node_ranks,
+                    expert_dispatch_fp8);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
                recompute_per_stage, recompute_modules.bits(), offload_activations);
   buckets.set(bucket_bytes, zero_stage, compression_kind, compression_ratio, progress_thread);

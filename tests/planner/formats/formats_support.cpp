@@ -52,6 +52,8 @@ Plan canonical(Plan plan) {
     optimizer.epsilon = initial.workload.optimizer.epsilon;
   }
   plan.expert_imbalance = initial.expert_imbalance;
+  plan.expert_node_ranks = initial.expert_node_ranks;
+  plan.expert_dispatch_fp8 = initial.expert_dispatch_fp8;
   plan.expected_expert_imbalance = initial.expected_expert_imbalance;
   plan.attention = initial.attention;
   plan.attention_workspace_bytes = initial.attention_workspace_bytes;

@@ -53,6 +53,8 @@ Plan comparable(Plan plan) {
   plan.stack = plain.stack;
   plan.bucket_bytes = plain.bucket_bytes;
   plan.expert_imbalance = plain.expert_imbalance;
+  plan.expert_node_ranks = plain.expert_node_ranks;
+  plan.expert_dispatch_fp8 = plain.expert_dispatch_fp8;
   plan.expected_expert_imbalance = plain.expected_expert_imbalance;
   if (plan.parallel.cp == 1) plan.context_parallel = plain.context_parallel;
   plan.layers_per_stage = resolved_layers_per_stage(plan);

@@ -2,6 +2,9 @@
 // by runtime/parity_experts_mpi_test.
 #include <catch2/catch.hpp>
 #include <map>
+#include <numeric>
+#include <random>
+#include <set>
 
 #include "checks/program_errors.hpp"
 #include "program/checks/check.hpp"
@@ -218,6 +221,145 @@ TEST_CASE("programs with experts are consistent under every schedule", "[program
         CAPTURE(to_string(parallel), static_cast<int>(schedule), static_cast<int>(recompute));
         CHECK(program_errors(lower_all(plan)) == std::vector<std::string>{});
       }
+}
+
+TEST_CASE("programs that dispatch by node are consistent under every schedule",
+          "[program][experts][by_node]") {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.pp = 2, .dp = 4, .ep = 4},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 4, .sp = true},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 4, .ep = 4, .etp = 2, .sp = true},
+        ParallelConfig{.cp = 2, .dp = 4, .ep = 8}})
+    for (const ScheduleKind schedule :
+         {ScheduleKind::GPipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1})
+      for (const RecomputeKind recompute :
+           {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
+        Plan plan = make_plan(mixtral_style(), parallel, 4);
+        plan.expert_node_ranks = 2;
+        if (parallel.pp > 1) plan.schedule = schedule;
+        plan.recompute.kind = recompute;
+        CAPTURE(to_string(parallel), static_cast<int>(schedule), static_cast<int>(recompute));
+        REQUIRE(broken_rule(plan).empty());
+        const std::vector<Program> programs = lower_all(plan);
+        CHECK(program_errors(programs) == std::vector<std::string>{});
+        CHECK(groups_used(programs.front()).contains(Group::EpAcross));
+        CHECK(groups_used(programs.front()).contains(Group::EpWithin));
+        CHECK_FALSE(groups_used(programs.front()).contains(Group::Ep));
+      }
+}
+
+TEST_CASE("between nodes a token is counted once for each node that has experts of it",
+          "[program][experts][by_node]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 8, .ep = 8}, 1);
+  CHECK(expert_nodes(plan) == 1);
+  CHECK(forwarded_tokens_bound(plan) == 0);
+  CHECK(busiest_forwarded(plan) == 0);
+  plan.expert_node_ranks = 4;
+  CHECK(expert_nodes(plan) == 2);
+  CHECK(forwarded_tokens_bound(plan) == 2 * 16);
+  // The second of two experts is on the first one's node in 3 of 7 cases.
+  CHECK(expected_expert_nodes(plan) == Approx(2 - 3.0 / 7));
+  CHECK(busiest_forwarded(plan) == 26);  // 16 tokens, 11 / 7 each, rounded up
+  plan.expected_expert_imbalance = 1.5;  // no more than all
+  CHECK(busiest_forwarded(plan) == 32);
+  plan.expected_expert_imbalance = 1;
+
+  const auto bytes = [&](const std::string& name) {
+    const Program program = lower(plan, 0);
+    return message_bytes(program, program.instances[instances_named(program, name).front()]);
+  };
+  for (const char* name :
+       {"dispatch.node_all_to_all", "combine.node_all_to_all",
+        "dispatch.node_all_to_all.input_grad", "combine.node_all_to_all.input_grad"})
+    CHECK(bytes(name) == 26 * 64 * 4);
+  for (const char* name : {"dispatch.node_choices", "dispatch.node_probabilities",
+                           "dispatch.node_probabilities.input_grad"})
+    CHECK(bytes(name) == 26 * 2 * 4);
+  CHECK(bytes("dispatch.all_to_all") == 32 * 64 * 4);  // inside a node, for every expert
+}
+
+TEST_CASE("the expected nodes of a token are those of routers that choose at random",
+          "[program][experts][by_node]") {
+  std::mt19937 random(5);
+  Plan plan = make_plan(mixtral_style());
+  struct Case {
+    int experts, top_k, groups, top_groups, ep, node_ranks;
+  };
+  for (const Case& one : {Case{64, 6, 1, 1, 16, 4}, Case{256, 8, 8, 4, 64, 8},
+                          Case{256, 8, 8, 4, 32, 8}, Case{64, 4, 4, 2, 16, 2}}) {
+    plan.model.moe->num_experts = one.experts;
+    plan.model.moe->top_k = one.top_k;
+    plan.model.moe->router.num_groups = one.groups;
+    plan.model.moe->router.top_groups = one.top_groups;
+    plan.parallel = {.dp = one.ep, .ep = one.ep};
+    plan.expert_node_ranks = one.node_ranks;
+    const int held = one.experts / expert_nodes(plan), group = one.experts / one.groups;
+    constexpr int kTokens = 20000;
+    std::int64_t nodes = 0;
+    for (int t = 0; t < kTokens; ++t) {
+      std::vector<int> groups(static_cast<std::size_t>(one.groups)), eligible;
+      std::iota(groups.begin(), groups.end(), 0);
+      std::shuffle(groups.begin(), groups.end(), random);
+      for (int g = 0; g < one.top_groups; ++g)
+        for (int x = 0; x < group; ++x)
+          eligible.push_back(groups[static_cast<std::size_t>(g)] * group + x);
+      std::shuffle(eligible.begin(), eligible.end(), random);
+      std::set<int> met;
+      for (int k = 0; k < one.top_k; ++k) met.insert(eligible[static_cast<std::size_t>(k)] / held);
+      nodes += std::ssize(met);
+    }
+    CAPTURE(one.experts, one.groups, one.ep, one.node_ranks);
+    CHECK(expected_expert_nodes(plan) ==
+          Approx(static_cast<double>(nodes) / kTokens).epsilon(0.01));
+  }
+}
+
+TEST_CASE("tokens in FP8 take a byte and a scale for each 128 of their numbers",
+          "[program][experts][by_node]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 4, .ep = 4}, 1);
+  plan.workload.precision = DType::BF16;
+  plan.expert_dispatch_fp8 = true;
+  REQUIRE(broken_rule(plan).empty());
+  for (const int node_ranks : {0, 2}) {
+    plan.expert_node_ranks = node_ranks;
+    const std::vector<Program> programs = lower_all(plan);
+    CHECK(program_errors(programs) == std::vector<std::string>{});
+    const auto bytes = [&](const std::string& name) {
+      const Program& program = programs.front();
+      return message_bytes(program, program.instances[instances_named(program, name).front()]);
+    };
+    CHECK(bytes("dispatch.all_to_all") == 32 * (64 + 4));
+    for (const char* name :
+         {"combine.all_to_all", "dispatch.all_to_all.input_grad", "combine.all_to_all.input_grad"})
+      CHECK(bytes(name) == 32 * 64 * 2);
+    if (node_ranks == 0) continue;
+    CHECK(bytes("dispatch.node_all_to_all") == busiest_forwarded(plan) * (64 + 4));
+    CHECK(bytes("dispatch.node_all_to_all.input_grad") == busiest_forwarded(plan) * 64 * 2);
+  }
+  plan.workload.precision = DType::F32;
+  CHECK_THAT(broken_rule(plan),
+             Contains("use precision bf16") && Contains("use expert_dispatch_fp8 = false"));
+  plan.workload.precision = DType::BF16;
+  plan.expert_node_ranks = 0;
+  plan.parallel = {.dp = 4};
+  CHECK_THAT(broken_rule(plan), Contains("ep = 1"));
+}
+
+TEST_CASE("nodes that do not divide an ep group are refused with the nearest that do",
+          "[program][experts][by_node]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 8, .ep = 8});
+  for (const int wrong : {1, 3, 8, 16}) {
+    plan.expert_node_ranks = wrong;
+    CHECK_THAT(broken_rule(plan), Contains("expert_node_ranks (" + std::to_string(wrong)) &&
+                                      Contains(wrong > 3 ? "nearest: 4" : "nearest: 2"));
+  }
+  plan.expert_node_ranks = 4;
+  CHECK(broken_rule(plan).empty());
+  plan.parallel = {.dp = 8, .ep = 2};  // of two ranks no node has several and is one of several
+  CHECK_THAT(broken_rule(plan), Contains("nearest: 0"));
+  plan = make_plan(llama_style(), {.dp = 2});
+  plan.expert_node_ranks = 2;
+  CHECK_THAT(broken_rule(plan), Contains("expert_node_ranks needs a model with experts"));
 }
 
 TEST_CASE("plans that experts do not fit are refused with the nearest that they do",

@@ -116,6 +116,22 @@ TEST_CASE("Dense gradients are reduced over dp and cp together", "[program][mesh
   CHECK(mesh.groups(Group::Cp) == GroupList{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
 }
 
+TEST_CASE("An ep group is divided into nodes and into ranks of the same place in them",
+          "[program][mesh]") {
+  const Mesh mesh({.dp = 8, .ep = 8}, Mesh::kDefaultOrder, 1, 0, 4);
+  CHECK(mesh.groups(Group::EpWithin) == GroupList{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(mesh.groups(Group::EpAcross) == GroupList{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+  CHECK(mesh.group(Group::EpAcross, 6) == Ranks{2, 6});
+  CHECK(mesh.group_size(Group::EpWithin) == 4);
+  CHECK(mesh.group_size(Group::EpAcross) == 2);
+  const Mesh sliced({.tp = 2, .dp = 4, .ep = 4, .etp = 2}, Mesh::kDefaultOrder, 1, 0, 2);
+  CHECK(sliced.groups(Group::EpWithin) == GroupList{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK(sliced.groups(Group::EpAcross) == GroupList{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+  const Mesh flat({.dp = 4, .ep = 4});
+  CHECK(flat.groups(Group::EpWithin) == flat.groups(Group::Ep));
+  CHECK(flat.group_size(Group::EpAcross) == 1);
+}
+
 TEST_CASE("Experts are carved out of the ranks that hold the same layers", "[program][mesh]") {
   const Mesh mesh({.tp = 2, .pp = 2, .dp = 2, .ep = 4});  // 4 ranks a stage, etp 1, edp 1
   CHECK(mesh.config().edp() == 1);

@@ -75,6 +75,8 @@ std::vector<NamedPlan> plans() {
       {"int8", compressed(program::CompressionKind::Int8)},
       {"top-k", compressed(program::CompressionKind::TopK)},
       {"ep etp sp", large_plan("mixtral-8x7b", {.tp = 2, .dp = 4, .ep = 2, .etp = 2, .sp = true})},
+      {"ep by node", with(large_plan("mixtral-8x7b", {.dp = 8, .ep = 8}),
+                          [](Plan& plan) { plan.expert_node_ranks = 4; })},
       {"ep edp", large_plan("mixtral-8x7b", {.dp = 16, .ep = 8})},
       {"sums over 8 ranks", large_plan("llama3-8b", {.cp = 4, .dp = 2})},
   };

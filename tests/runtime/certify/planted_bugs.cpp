@@ -334,11 +334,21 @@ Bugs expert_bugs() {
   const Plan experts = large_plan("mixtral-8x7b", {.tp = 2, .dp = 4, .sp = true});
   const Plan ep = large_plan("mixtral-8x7b", {.dp = 8, .ep = 8});
   const Plan etp = large_plan("mixtral-8x7b", {.tp = 2, .dp = 4, .ep = 2, .etp = 2, .sp = true});
+  Plan by_node = large_plan("deepseek-v3", {.dp = 32, .ep = 32});
+  by_node.expert_node_ranks = 8;
+  Plan float8 = trained_in(ep, Precision::BF16);
+  float8.expert_dispatch_fp8 = true;
   return {
       {"experts", "weight gradients of the last micro-batch left out", experts,
        without_in_last_microbatch("expert_down.weight_grad")},
       {"ep", "rows given to the wrong experts", ep, without("dispatch.regroup")},
       {"ep", "gradients stay with the wrong rank", ep, without("combine.all_to_all.input_grad")},
+      {"by-node", "sums of a node kept from the ranks of their tokens", by_node,
+       without("combine.node_all_to_all")},
+      {"by-node", "gradients of weights kept from the router", by_node,
+       without("dispatch.node_probabilities.input_grad")},
+      {"fp8-dispatch", "tokens that came in FP8 are not unpacked", float8,
+       without("dispatch.unpack"), TwinPrecision::Own},
       {"experts on several ranks", "their gradients not summed",
        large_plan("mixtral-8x7b", {.dp = 16, .ep = 8}),
        without_flat(program::Region::Gradients, Collective::AllReduce, Group::ExpertDp)},

@@ -117,6 +117,9 @@ std::vector<Plan> expert_plans() {
     Plan plan = make_plan(model, parallel);
     plan.recompute.kind = static_cast<program::RecomputeKind>(plans.size() % 3);
     plans.push_back(plan);
+    if (parallel.ep < 4) continue;
+    plan.expert_node_ranks = 2;
+    plans.push_back(plan);
   }
   return plans;
 }

@@ -128,13 +128,17 @@ class RecordingBackend final : public kernels::Backend {
     for (int x = 0; x < op.experts; ++x) op.counts[x] = op.offsets[x + 1] - op.offsets[x];
   }
   void write_rows(const kernels::ExchangeSizes& op) {
+    const bool between_nodes = op.local_experts == 1;  // where each token goes to one of them
     op.offsets[0] = 0;
     for (int l = 0; l < op.local_experts; ++l)
       op.offsets[l + 1] = op.offsets[l] + device_.more_rows() * op.ranks * op.sent[l];
     for (int rank = 0; rank < op.ranks; ++rank) {
-      op.rows[rank] = std::accumulate(op.sent + rank * op.local_experts,
-                                      op.sent + (rank + 1) * op.local_experts, std::int32_t{0});
-      op.rows[op.ranks + rank] = device_.more_rows() * op.rows[rank];
+      const std::int32_t sent =
+          std::accumulate(op.sent + rank * op.local_experts,
+                          op.sent + (rank + 1) * op.local_experts, std::int32_t{0});
+      op.rows[rank] = between_nodes ? sent / op.ranks : sent;
+      op.rows[op.ranks + rank] =
+          between_nodes ? sent / op.ranks : device_.more_rows() * op.rows[rank];
     }
   }
 

@@ -1,5 +1,7 @@
 #include "runtime/execute/touched_bytes.hpp"
 
+#include "core/float8_rows.hpp"
+
 namespace meshplan::test {
 
 using namespace kernels;  // NOLINT: one overload for each of its operators
@@ -513,6 +515,40 @@ Touched touched(const RegroupRows& op) {
       .read(op.received, std::int64_t{op.ranks} * op.local_experts, DType::I32)
       .read(op.from, op.max_rows * op.size, op.dtype)
       .write(op.to, op.max_rows * op.size, op.dtype);
+}
+Touched touched(const NodeChoices& op) {
+  return Touched()
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .write(op.node_choices, op.tokens * std::min(op.top_k, op.nodes), DType::I32);
+}
+Touched touched(const NodeRoutingForward& op) {
+  const std::int64_t rows = op.tokens * std::min(op.top_k, op.nodes);
+  return Touched()
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .read(op.probabilities, op.tokens * op.top_k, DType::F32)
+      .read(op.node_choices, rows, DType::I32)
+      .read(op.choice_of_row, rows, DType::I32)
+      .write(op.row_choices, rows * op.top_k, DType::I32)
+      .write(op.row_probabilities, rows * op.top_k, DType::F32);
+}
+Touched touched(const NodeRoutingBackward& op) {
+  const std::int64_t rows = op.tokens * std::min(op.top_k, op.nodes);
+  return Touched()
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .read(op.node_choices, rows, DType::I32)
+      .read(op.row_of_choice, rows, DType::I32)
+      .read(op.drow_probabilities, rows * op.top_k, DType::F32)
+      .write(op.dprobabilities, op.tokens * op.top_k, DType::F32);
+}
+Touched touched(const PackFloat8Rows& op) {
+  return Touched()
+      .read(op.x, op.rows * op.size, op.dtype)
+      .write(op.packed, op.rows * float8_row_words(op.size), DType::F32);
+}
+Touched touched(const UnpackFloat8Rows& op) {
+  return Touched()
+      .read(op.packed, op.rows * float8_row_words(op.size), DType::F32)
+      .write(op.x, op.rows * op.size, op.dtype);
 }
 Touched touched(const GroupedLinearForward& op) {
   const auto [groups, rows, in, out] = op.shape;

@@ -21,6 +21,7 @@ struct Case {
   DType precision = DType::F32;
   bool progress_thread = false;
   std::vector<std::string> frozen = {};
+  int node_ranks = 0;
 };
 
 Plan plan_of(const Case& one) {
@@ -33,6 +34,7 @@ Plan plan_of(const Case& one) {
   plan.workload.precision = one.precision;
   plan.progress_thread = one.progress_thread;
   plan.frozen = one.frozen;
+  plan.expert_node_ranks = one.node_ranks;
   return plan;
 }
 
@@ -136,6 +138,28 @@ TEST_CASE("rows beyond the plan's buffers change no bit in any pipeline",
        .parallel = stages,
        .schedule = ScheduleKind::ZbH1,
        .frozen = {"layers.*.mlp.experts.*weight"}},
+  });
+}
+
+TEST_CASE("rows beyond the plan's buffers change no bit where tokens travel by node",
+          "[parity][experts][room][by_node]") {
+  const ParallelConfig four{.dp = 4, .ep = 4};
+  check_room({
+      {.model = mixtral_style(), .parallel = four, .node_ranks = 2},
+      {.model = gpt_oss_style(),
+       .parallel = four,
+       .recompute = RecomputeKind::Full,
+       .precision = DType::BF16,
+       .node_ranks = 2},
+      {.model = deepseek_style(),
+       .parallel = four,
+       .recompute = RecomputeKind::Selective,
+       .zero_stage = 3,
+       .node_ranks = 2},
+      {.model = mixtral_style(),
+       .parallel = {.tp = 2, .dp = 2, .ep = 4, .sp = true},
+       .progress_thread = true,
+       .node_ranks = 2},
   });
 }
 

@@ -45,6 +45,7 @@ struct Parts {
   Precision precision = Precision::F32;
   int zero = 0;
   bool hybrid_zero = false, hybrid_context = false, packed = false, experts = false, latent = false;
+  bool by_node = false, float8_dispatch = false;
   bool frozen = false;
   bool whole_modules = false;  // recomputed, products included
 };
@@ -91,6 +92,8 @@ Plan plan_of(const Parts& parts) {
   plan.compression = {.kind = parts.compression, .ratio = 1};
   plan.zero_stage = parts.zero;
   plan.zero_shard_group = parts.hybrid_zero ? 2 : 0;
+  plan.expert_node_ranks = parts.by_node ? 2 : 0;
+  plan.expert_dispatch_fp8 = parts.float8_dispatch;
   plan.bucket_bytes = 16 << 10;
   // Gradients end in the second layer, and pass a part of the third.
   if (parts.frozen) plan.frozen = {"embedding", "layers.0", "layers.2.self_attn"};
@@ -124,7 +127,7 @@ void use_experts(Parts& parts, int ep, int etp) {
   parts.experts = true;
   p.ep = std::max(p.ep, ep);
   p.etp = std::max(p.etp, etp);
-  if (p.tp * p.cp * p.dp < p.ep * p.etp) p.dp *= 2;
+  while (p.tp * p.cp * p.dp < p.ep * p.etp) p.dp *= 2;
 }
 void use_compression(Parts& parts, CompressionKind kind) {
   use_replicas(parts);
@@ -160,6 +163,12 @@ const std::map<std::string, Change> kChanges = {
     {"experts", [](Parts& p) { p.experts = true; }},
     {"ep", [](Parts& p) { use_experts(p, 2, 1); }},
     {"etp", [](Parts& p) { use_experts(p, 1, 2); }},
+    {"by-node", [](Parts& p) { use_experts(p, 4, 1), p.by_node = true; }},
+    {"fp8-dispatch",
+     [](Parts& p) {
+       use_experts(p, 2, 1), p.float8_dispatch = true;
+       if (p.precision == Precision::F32) p.precision = Precision::BF16;
+     }},
     {"latent", [](Parts& p) { p.latent = true; }},
     {"selective", [](Parts& p) { recompute(p, RecomputeKind::Selective); }},
     {"modules", [](Parts& p) { recompute(p, RecomputeKind::Selective, true); }},
@@ -271,7 +280,7 @@ double gradient_tolerance_of(const Plan& plan) {
 
 /// For the first loss, which no gradient has moved yet.
 double loss_tolerance_of(const Plan& plan) {
-  if (precision_of(plan.workload) == Precision::Fp8) return 0x1p-6;
+  if (precision_of(plan.workload) == Precision::Fp8 || plan.expert_dispatch_fp8) return 0x1p-6;
   return plan.workload.precision == DType::F32 ? 1e-6 : unit_roundoff(plan.workload.precision);
 }
 

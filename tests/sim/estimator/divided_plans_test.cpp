@@ -85,6 +85,11 @@ std::vector<program::Plan> expert_plans() {
           plan.recompute.kind = program::RecomputeKind::Selective;
         }
         if (check(plan).empty()) all.push_back(plan);
+        plan.expert_node_ranks = 2;
+        if (check(plan).empty()) all.push_back(plan);
+        plan.workload.precision = DType::BF16;
+        plan.expert_dispatch_fp8 = true;
+        if (stage < 2 && check(plan).empty()) all.push_back(plan);
       }
   return all;
 }

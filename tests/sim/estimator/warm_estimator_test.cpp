@@ -50,6 +50,9 @@ std::vector<Base> bases() {
   all.push_back(all.back());
   all.back().plan.max_tokens_per_rank = 1024;
   all.push_back(base("tiny-moe", {.tp = 2, .dp = 4, .ep = 4, .sp = true}, "dgx-h100"));
+  all.push_back(all.back());
+  all.back().plan.expert_node_ranks = 2;
+  all.back().plan.workload.precision = DType::BF16;
   all.push_back(base("tiny-llama", {.dp = 8}, "dgx-h100"));
   all.back().plan.zero_stage = 3;
   all.back().plan.workload.seq_len = 256;

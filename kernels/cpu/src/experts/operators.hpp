@@ -21,6 +21,11 @@ void run(const Context& context, const CombineBackward& op);
 void run(const Context& context, const ExpertCounts& op);
 void run(const Context& context, const ExchangeSizes& op);
 void run(const Context& context, const RegroupRows& op);
+void run(const Context& context, const NodeChoices& op);
+void run(const Context& context, const NodeRoutingForward& op);
+void run(const Context& context, const NodeRoutingBackward& op);
+void run(const Context& context, const PackFloat8Rows& op);
+void run(const Context& context, const UnpackFloat8Rows& op);
 
 std::int64_t scratch_bytes(const Context& context, const RouterForward& op);
 std::int64_t scratch_bytes(const Context& context, const RouterBackward& op);

@@ -21,6 +21,11 @@ void enqueue(const Context& context, const CombineBackward& op);
 void enqueue(const Context& context, const ExpertCounts& op);
 void enqueue(const Context& context, const ExchangeSizes& op);
 void enqueue(const Context& context, const RegroupRows& op);
+void enqueue(const Context& context, const NodeChoices& op);
+void enqueue(const Context& context, const NodeRoutingForward& op);
+void enqueue(const Context& context, const NodeRoutingBackward& op);
+void enqueue(const Context& context, const PackFloat8Rows& op);
+void enqueue(const Context& context, const UnpackFloat8Rows& op);
 
 std::int64_t scratch_bytes(const DispatchPlan& op);
 

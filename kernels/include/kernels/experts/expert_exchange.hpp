@@ -42,4 +42,67 @@ struct RegroupRows {
   void* to = nullptr;                      // (R, D), contiguous; not `from`
 };
 
+// Exchanges by node: N nodes, of which each holds X / N neighbouring experts; a token has a *row*
+// for each node that holds some of its K experts, M = min(K, N) at most.
+
+/// The nodes of a token's experts, each once, in the order in which its choices first meet them,
+/// then -1.
+struct NodeChoices {
+  std::int64_t tokens = 0;
+  int experts = 0;
+  int nodes = 0;
+  int top_k = 0;
+  const std::int32_t* choices = nullptr;  // (T, K), each in [0, X), or -1
+  std::int32_t* node_choices = nullptr;   // (T, M)
+};
+
+/// What a node must know of a row: choices[r, k] and probabilities[r, k] of the row's token, the
+/// expert counted from the node's first; -1 and 0 where the choice is another node's.
+struct NodeRoutingForward {
+  std::int64_t tokens = 0;
+  int experts = 0;
+  int nodes = 0;
+  int top_k = 0;
+  const std::int32_t* choices = nullptr;        // (T, K)
+  const float* probabilities = nullptr;         // (T, K)
+  const std::int32_t* node_choices = nullptr;   // (T, M)
+  const std::int32_t* choice_of_row = nullptr;  // (T, M), of the plan of node_choices
+  std::int32_t* row_choices = nullptr;          // (rows, K); those without a token are not written
+  float* row_probabilities = nullptr;           // (rows, K)
+};
+
+/// dprobabilities[t, k] = drow_probabilities[r, k] of the row of the choice's node; 0 without one.
+struct NodeRoutingBackward {
+  std::int64_t tokens = 0;
+  int experts = 0;
+  int nodes = 0;
+  int top_k = 0;
+  const std::int32_t* choices = nullptr;        // (T, K)
+  const std::int32_t* node_choices = nullptr;   // (T, M)
+  const std::int32_t* row_of_choice = nullptr;  // (T, M), of the plan of node_choices
+  const float* drow_probabilities = nullptr;    // (rows, K)
+  float* dprobabilities = nullptr;              // (T, K)
+};
+
+/// Rows to E4M3 with a scale for each block of 128 numbers, as DeepSeek-V3 dispatches them
+/// (DeepSeek-AI 2024, section 3.3.3): scale = max |x| / 448 (1 where that is no normal number),
+/// code = x / scale rounded to nearest even. A packed row is float8_row_words(size) words: scales,
+/// codes. Traffic: x, and 33 bytes for each 32 numbers.
+struct PackFloat8Rows {
+  std::int64_t rows = 0;
+  std::int64_t size = 0;      // D, a multiple of 4
+  DType dtype = DType::BF16;  // of x
+  const void* x = nullptr;    // (rows, D), contiguous
+  float* packed = nullptr;    // (rows, words)
+};
+
+/// x = scale code, rounded to the type of x. Traffic as PackFloat8Rows.
+struct UnpackFloat8Rows {
+  std::int64_t rows = 0;
+  std::int64_t size = 0;
+  DType dtype = DType::BF16;
+  const float* packed = nullptr;
+  void* x = nullptr;
+};
+
 }  // namespace meshplan::kernels

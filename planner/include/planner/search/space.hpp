@@ -27,6 +27,7 @@ struct Constraints {
   std::optional<program::ContextMethod> context_parallel;  // where cp > 1
   std::optional<int> ep;
   std::optional<int> etp;
+  std::optional<int> expert_node_ranks;  // where ep > 1; 0 = tokens travel to every rank
   std::optional<int> zero_stage;
   std::optional<int> zero_shard_group;              // where zero_stage > 0
   std::optional<std::int64_t> max_tokens_per_rank;  // of a packed document, where cp > 1
@@ -48,6 +49,7 @@ struct Constraints {
   std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // on every mesh with gradients to sum
+  bool expert_dispatch_fp8 = false;          // of plans with ep > 1
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
   DegreeBounds at_least, at_most;            // bound the search, not the pins
   bool operator==(const Constraints&) const = default;
@@ -68,6 +70,7 @@ struct Space {
   int max_micro_batch_size = 0;               // sequences
   std::vector<program::Recompute> recompute;  // of all layers
   std::vector<int> zero_stages;
+  bool expert_nodes = false;  // tokens once to each node, too, where an ep group spans several
   // Variants of them, which are priced where a bound does not tell that others are faster.
   std::vector<program::ScheduleKind> schedules;
   int max_chunks = 1;                   // of a rank, in an interleaved schedule
@@ -111,6 +114,7 @@ struct Candidate {
   program::ContextMethod context_parallel = program::ContextMethod::AllGather;
   int zero_stage = 0;
   int zero_shard_group = 0;
+  int expert_node_ranks = 0;
   program::GradientCompression compression;
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 0;  // 0 = default_bucket_bytes
@@ -122,7 +126,7 @@ struct Candidate {
 
 struct Ranks {
   int count = 1;
-  int per_node = 0;  // 0 = not known: no hybrid sharding is searched
+  int per_node = 0;  // 0 = not known: neither hybrid sharding nor dispatch by node is searched
 };
 
 /// Every combination that uses exactly `ranks.count` and respects the pins, in one fixed order;
@@ -135,9 +139,10 @@ struct Ranks {
 ///
 /// Unless pinned: ZeRO stages 2 and 3, which communicate in every micro-batch, are tried without a
 /// pipeline, also with one copy a node; ep takes the divisors of the experts that the ranks of a
-/// stage can hold, etp 1 or tp; with experts tp goes with sp. Gradients are compressed as the
-/// constraints say on the meshes that sum any; if the pins leave none of these, on all, and
-/// program::check refuses it.
+/// stage can hold, etp 1 or tp, and tokens travel by node, too, where an ep group has equally many
+/// ranks, at least two, on each of several nodes; with experts tp goes with sp. Gradients are
+/// compressed as the constraints say on the meshes that sum any; if the pins leave none of these,
+/// on all, and program::check refuses it.
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
                                  const Ranks& ranks, const Constraints& constraints,
                                  const Space& space = space_preset("default"));

@@ -25,6 +25,15 @@ std::int64_t balanced_rows(const Plan& plan);
 /// others wait in the exchange back.
 std::int64_t busiest_rows(const Plan& plan);
 
+/// Nodes of an ep group that hold experts of a token, in the mean over a balanced router's tokens:
+/// N (1 - p), where p is the probability that none of its K experts is one of a node's G. Without
+/// groups p = C(X - G, K) / C(X, K). A router that chooses among the experts of L of M groups draws
+/// the groups first, and the experts out of those.
+double expected_expert_nodes(const Plan& plan);
+/// Rows that the busiest rank sends to nodes or forwards in its own, of a micro-batch; 0 if tokens
+/// travel to their experts one by one.
+std::int64_t busiest_forwarded(const Plan& plan);
+
 OperationCost operation_cost(const Program& program, const OperationInstance& instance);
 
 /// Bytes of the scores' gradient dS that cuDNN's deterministic backward pass of attention leaves in

@@ -37,6 +37,10 @@ enum class Group {
   Etp,
   ExpertDp,  // ranks that hold the same experts
   KvCopies,  // tp ranks that hold the same key/value heads, where tp exceeds these
+  // Where tokens travel once to each node, Ep is divided into the ranks of a node (neighbours), and
+  // across these into ranks of the same place in them.
+  EpWithin,
+  EpAcross,
   // Hybrid sharding divides DpCp, and ExpertDp, into runs of neighbours that share one copy of what
   // is sharded, and across these runs the ranks that own the same part.
   ZeroShards,
@@ -53,8 +57,9 @@ class Mesh {
   /// @throws ConfigError as require_valid
   /// @param kv_copies  adjacent tp ranks that hold the same key/value heads; divides tp
   /// @param zero_shard_group  ranks that share one copy of what ZeRO shards; 0 = all of dp * cp
+  /// @param expert_node_ranks  ranks of an ep group in a node; 0 = all of them
   explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder,
-                int kv_copies = 1, int zero_shard_group = 0);
+                int kv_copies = 1, int zero_shard_group = 0, int expert_node_ranks = 0);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
   /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
@@ -72,6 +77,7 @@ class Mesh {
   /// Every distinct group of this kind, in order of its first member.
   std::vector<std::vector<int>> groups(Group which) const;
   int zero_shard_group() const { return zero_shard_group_; }
+  int expert_node_ranks() const { return expert_node_ranks_; }
   /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
   int group_size(Group group) const;
 
@@ -86,12 +92,15 @@ class Mesh {
   /// The rank at a place of a stage. Ranks of a stage are numbered alike on both grids.
   int rank_at(int place, int stage) const;
   int place_in_stage(int rank) const;
+  /// Neighbours of a divided group of `size` ranks that make up one run of it.
+  int run_length(Group part, int size) const;
   /// The part of a divided group to which its member with this number belongs.
   std::vector<int> part_of(const std::vector<int>& divided, Group part, int member) const;
 
   ParallelConfig config_;
   int kv_copies_ = 1;
   int zero_shard_group_ = 0;
+  int expert_node_ranks_ = 0;
   std::vector<Step> dense_;   // innermost first; strides in ranks
   std::vector<Step> expert_;  // the same without pp; strides in places of the stage
   int stage_stride_ = 1;      // ranks from one stage to the next
@@ -106,7 +115,7 @@ Mesh mesh_of(const Plan& plan);
 std::string_view name_of(Group group);
 /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
 int group_size(Group group, const ParallelConfig& config, int kv_copies = 1,
-               int zero_shard_group = 0);
+               int zero_shard_group = 0, int expert_node_ranks = 0);
 int group_size(Group group, const Plan& plan);
 
 }  // namespace meshplan::program

@@ -195,6 +195,13 @@ struct Plan {
   /// With ep > 1: the rows that the busiest ep rank's experts receive over the mean, for
   /// predictions; 1 = balanced. A run reports it (docs/expert_parallel.md).
   double expected_expert_imbalance = 1.0;
+  /// So many neighbouring ranks of an ep group are a node's: a token travels once to each node that
+  /// has experts of it, to the rank of the same place there, which forwards it. 0 = every rank
+  /// sends to every other (docs/expert_parallel.md).
+  int expert_node_ranks = 0;
+  /// With ep > 1: tokens travel to their experts as E4M3 numbers with a scale for each 128; what
+  /// comes back, and gradients, travel as they are computed with.
+  bool expert_dispatch_fp8 = false;
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   /// ZeRO (Rajbhandari et al. 2020): what the dp * cp ranks that hold the same parameters divide
   /// among them: 1 optimizer state, 2 also gradients, 3 also weights.
@@ -234,6 +241,12 @@ Plan on_stack(Plan plan, std::string software);
 std::int64_t routed_rows_bound(const Plan& plan);
 /// The most that all ranks could send to one: what no router exceeds.
 std::int64_t most_routed_rows(const Plan& plan);
+
+/// Nodes of an ep group between which tokens travel once: 1 unless expert_node_ranks is set.
+int expert_nodes(const Plan& plan);
+/// Rows that a rank's buffers hold for tokens on their way to other nodes, or from them: its tokens
+/// times the nodes, which no router exceeds. 0 where expert_nodes() is 1.
+std::int64_t forwarded_tokens_bound(const Plan& plan);
 
 /// Tokens of a sequence that an expert takes: ceil(capacity_factor * seq_len * top_k /
 /// num_experts), at most seq_len; 0 = all (GShard, Lepikhin et al. 2020, section 3.2, with a

@@ -66,6 +66,10 @@ class StagePricer {
         return pricing_.ep;
       case program::Group::Etp:
         return pricing_.etp;
+      case program::Group::EpWithin:
+        return pricing_.ep_within;
+      case program::Group::EpAcross:
+        return pricing_.ep_across;
       default:
         return pricing_.tp;
     }

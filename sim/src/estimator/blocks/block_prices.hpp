@@ -128,6 +128,8 @@ struct BlockPricing {
   GroupPlacement cp;          // of a context-parallel group
   GroupPlacement ep;          // of ranks that exchange tokens, and of those that share experts
   GroupPlacement etp;
+  GroupPlacement ep_within;  // of those of a node
+  GroupPlacement ep_across;  // of those of the same place in their nodes
 };
 
 /// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits

@@ -21,8 +21,9 @@ void add_dim(CacheKey& key, const models::Dim& dim) {
 }
 
 void add_value(CacheKey& key, const program::Value& value) {
-  const auto& [name, dtype, shape, storage, index, offset_bytes, bytes, keep, alias] = value;
-  costs_nothing(name, index, offset_bytes, bytes, keep, alias);
+  const auto& [name, dtype, shape, storage, index, offset_bytes, bytes, keep, float8_size, alias] =
+      value;
+  costs_nothing(name, index, offset_bytes, bytes, keep, float8_size, alias);
   key.add(dtype);
   key.add(storage);
   key.add(shape.size());
