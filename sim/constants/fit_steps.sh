@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Fits the constants of whole steps (sim/constants/fitted.json) on the development table of published runs and on those
-# handed-over runs that have experts, whose causes of error are known: scripts/fit_steps.sh MESHPLAN OUT.json
+# handed-over runs that have experts, whose causes of error are known: sim/constants/fit_steps.sh MESHPLAN OUT.json
 # The tables lie beside the checkout, for they are not ours to publish (docs/accuracy.md).
 set -euo pipefail
 meshplan=$1 out=$2
-tables=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../shared/validation" && pwd)
+tables=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../shared/validation" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 - "$tables" "$work" <<'PYTHON'
