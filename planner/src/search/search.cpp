@@ -167,8 +167,9 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.bucket_bytes = candidate.bucket_bytes > 0 ? candidate.bucket_bytes
                                                  : default_bucket_bytes(candidate.parallel);
   plan.compression = candidate.compression;
-  if (plan.parallel.ep > 1) {
+  if (plan.parallel.ep > 1 || !exchanges_tokens(request.model, request.constraints))
     plan.expert_dispatch_fp8 = request.constraints.expert_dispatch_fp8;
+  if (plan.parallel.ep > 1) {
     // The busiest of ep ranks has at most all rows.
     plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,
                                               static_cast<double>(plan.parallel.ep));

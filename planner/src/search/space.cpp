@@ -178,9 +178,9 @@ int expert_node_group(const Candidate& candidate, int ranks_per_node) {
 }
 
 std::vector<int> node_choices(const Candidate& candidate, int ranks_per_node, const Space& space,
-                              const Constraints& constraints) {
+                              const Constraints& constraints, bool can_exchange) {
   std::vector<int> all = {0};
-  if (candidate.parallel.ep == 1) return all;
+  if (candidate.parallel.ep == 1 && can_exchange) return all;
   if (constraints.expert_node_ranks) return {*constraints.expert_node_ranks};
   const int group = space.expert_nodes ? expert_node_group(candidate, ranks_per_node) : 0;
   if (group > 0) all.push_back(group);
@@ -270,6 +270,10 @@ bool is_within(int value, const Constraints& constraints,
          value <= (constraints.at_most.*degree).value_or(value);
 }
 
+bool exchanges_tokens(const models::ModelSpec& model, const Constraints& constraints) {
+  return model.moe && constraints.ep != 1;
+}
+
 void validate(const Constraints& constraints, int num_ranks) {
   std::vector<Pin> pins = {{"tp", constraints.tp}, {"pp", constraints.pp}, {"dp", constraints.dp}};
   if (constraints.cp) pins.insert(pins.begin() + 1, {"cp", constraints.cp});
@@ -307,6 +311,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
   validate(constraints, ranks.count);
   const std::vector<ParallelConfig> all_meshes = meshes(workload, ranks.count, space, constraints);
   const bool some_sum = std::ranges::any_of(all_meshes, sums_gradients);
+  const bool can_exchange = exchanges_tokens(model, constraints);
   const std::vector<Recompute> recomputes = recompute_choices(model, space, constraints);
   std::vector<Candidate> candidates;
   const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
@@ -335,7 +340,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
             candidate.parallel.ep = ep;
             candidate.parallel.etp = etp;
             for (const int node_ranks :
-                 node_choices(candidate, ranks.per_node, space, constraints)) {
+                 node_choices(candidate, ranks.per_node, space, constraints, can_exchange)) {
               candidate.expert_node_ranks = node_ranks;
               for (const auto& [stage, group] : zero) {
                 candidate.zero_stage = stage;

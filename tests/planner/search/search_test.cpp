@@ -158,6 +158,26 @@ TEST_CASE("every rule of the model is reported under the choice that breaks it",
   CHECK_THAT(sp->message, Contains("511"));
 }
 
+TEST_CASE("how tokens travel is refused where none do", "[planner][search]") {
+  SearchRequest dense = small_request();
+  dense.constraints.expert_node_ranks = 2;
+  REQUIRE(rejection(not_found(dense).rejections, "tp=1", "experts") != nullptr);
+  dense.constraints.expert_node_ranks.reset();
+  dense.constraints.expert_dispatch_fp8 = true;
+  const InfeasibleResult fp8 = not_found(dense);
+  const Rejection* refused = rejection(fp8.rejections, "tp=1", "experts");
+  REQUIRE(refused != nullptr);
+  CHECK_THAT(refused->message, Contains("expert_dispatch_fp8") && Contains("has none"));
+
+  SearchRequest alone = small_request();
+  alone.model.ffn_size = 0;
+  alone.model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 512};
+  alone.constraints.expert_node_ranks = 2;
+  CHECK_FALSE(found(alone).ranked.empty());
+  alone.constraints.ep = 1;
+  REQUIRE(rejection(not_found(alone).rejections, "tp=1", "experts") != nullptr);
+}
+
 TEST_CASE("a model that is not lowered has no plan and no nearest miss", "[planner][search]") {
   SearchRequest request = small_request();
   request.model.attention_output_gate = true;

@@ -103,6 +103,10 @@ Space space_of(const SearchRequest& request);
 /// the nearest degree that can
 void validate(const Constraints& constraints, int num_ranks);
 
+/// Whether any plan under these pins sends tokens to experts of other ranks. Where none does, pins
+/// of how they travel reach the rules of plans (program/checks), which refuse them by name.
+bool exchanges_tokens(const models::ModelSpec& model, const Constraints& constraints);
+
 /// The choices that tell one plan of a search from another.
 struct Candidate {
   program::ParallelConfig parallel;
