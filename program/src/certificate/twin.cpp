@@ -48,7 +48,8 @@ const std::vector<Technique>& marks() {
 }
 
 bool is_precision(const Technique& technique) {
-  return technique.name == "bf16" || technique.name == "fp16" || technique.name == "fp8";
+  return technique.name == "bf16" || technique.name == "fp16" || technique.name == "fp8" ||
+         technique.name == "fp8-dispatch";
 }
 
 bool is_compression(const Technique& technique) {
