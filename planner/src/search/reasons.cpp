@@ -14,6 +14,7 @@ namespace {
 using sim::Category;
 
 constexpr double kSmallestPart = 0.03;  // of the largest difference
+constexpr double kRounding = 1e-9;      // of a time: sums of the same numbers in another order
 
 std::string words_for(Category category) {
   switch (category) {
@@ -72,7 +73,7 @@ std::vector<DifferencePart> difference_parts(const sim::StepPrediction& first,
   double largest = 0;
   for (const Category category : sim::all_categories()) {
     const double difference = other.seconds[category] - first.seconds[category];
-    if (difference != 0) parts.push_back({words_for(category), difference});
+    if (std::abs(difference) > kRounding * first.seconds[category]) parts.push_back({words_for(category), difference});
     largest = std::max(largest, std::abs(difference));
   }
   std::ranges::stable_sort(parts, std::ranges::greater{},

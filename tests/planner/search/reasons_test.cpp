@@ -14,6 +14,8 @@ TEST_CASE("differences come largest first and sum to the whole", "[planner][expl
   slower.seconds[Category::Dp] = 1.5;
   slower.seconds[Category::Optimizer] = 0.01;  // below 3 % of 1.5
   slower.seconds[Category::Host] = 0.02;       // so are both together
+  faster.seconds[Category::Forward] = 0.1 + 0.2;
+  slower.seconds[Category::Forward] = 0.3;  // the same but for its last bit
   CHECK(time_differences(faster, slower) ==
         "exposed dp +1.50 s, bubble +500 ms, exposed tp -200 ms, rest +30.0 ms");
   CHECK(time_differences(faster, faster).empty());
