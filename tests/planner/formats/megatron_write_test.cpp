@@ -106,6 +106,19 @@ TEST_CASE("one connection a device is set where Megatron-LM requires it", "[plan
   CHECK_FALSE(sets(blackwell));
 }
 
+TEST_CASE("tokens that travel once to a node ask for DeepEP", "[planner][formats]") {
+  Plan by_node = deepseek_v3();
+  by_node.expert_node_ranks = 8;
+  const std::string script = file_of(write_megatron(on_h100(by_node)), "run.sh");
+  const ImportedPlan back = read_megatron({.files = {{"run.sh", script}}, .main = "run.sh"});
+  CHECK(back.plan.stack.settings.expert_dispatch == program::ExpertDispatch::DeepEp);
+  CHECK(back.plan.expert_node_ranks == 0);  // of our own program
+
+  by_node.expert_node_ranks = 0;
+  const std::string flat = file_of(write_megatron(on_h100(by_node)), "run.sh");
+  CHECK(flat.find("--moe-token-dispatcher-type alltoall") != std::string::npos);
+}
+
 TEST_CASE("what Megatron-LM has no words for is refused by field, value and nearest",
           "[planner][formats]") {
   const auto refused = [](auto change) {

@@ -62,8 +62,9 @@ std::vector<Flag> communication_flags() {
   };
 }
 
+/// A plan whose tokens travel once to each node asks for the dispatcher that sends them so.
 bool is_flex(const Plan& p) {
-  return p.stack.settings.expert_dispatch == ExpertDispatch::DeepEp ||
+  return p.expert_node_ranks > 0 || p.stack.settings.expert_dispatch == ExpertDispatch::DeepEp ||
          p.stack.settings.expert_dispatch == ExpertDispatch::HybridEp;
 }
 
