@@ -73,7 +73,8 @@ std::vector<DifferencePart> difference_parts(const sim::StepPrediction& first,
   double largest = 0;
   for (const Category category : sim::all_categories()) {
     const double difference = other.seconds[category] - first.seconds[category];
-    if (std::abs(difference) > kRounding * first.seconds[category]) parts.push_back({words_for(category), difference});
+    if (std::abs(difference) > kRounding * first.seconds[category])
+      parts.push_back({words_for(category), difference});
     largest = std::max(largest, std::abs(difference));
   }
   std::ranges::stable_sort(parts, std::ranges::greater{},

@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include "checks/expert_errors.hpp"
 #include "checks/not_lowered.hpp"
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
-#include "core/float8_rows.hpp"
 #include "core/limits.hpp"
 #include "models/model_modules.hpp"
 #include "plan/float8.hpp"
@@ -44,7 +44,7 @@ class Checker {
     documents();
     pipeline();
     batch();
-    experts();
+    for (std::string& message : expert_errors(plan_)) fail("experts", std::move(message));
     zero();
     compression();
     learning_rate();
@@ -105,105 +105,6 @@ class Checker {
   /// @param way_out  what to do instead, if there is something
   void refuse(bool uses, std::string_view what, std::string_view way_out = "") {
     if (uses) fail("not-lowered", not_lowered_message(model_, what, way_out));
-  }
-
-  void experts() {
-    if (!model_.moe) {
-      for (const auto& [name, degree] :
-           {std::pair{"ep", parallel_.ep}, std::pair{"etp", parallel_.etp}})
-        if (degree > 1)
-          fail("experts", fmt::format("{} = {} needs a model with experts; {} has none: use {} = 1",
-                                      name, degree, model_.name, name));
-      if (plan_.expert_dispatch_fp8)
-        fail("experts",
-             fmt::format("expert_dispatch_fp8 needs a model with experts; {} has none: use false",
-                         model_.name));
-      if (plan_.expert_node_ranks > 0)
-        fail("experts",
-             fmt::format("expert_node_ranks needs a model with experts; {} has none: use 0",
-                         model_.name));
-      return;
-    }
-    const models::MoeSpec& moe = *model_.moe;
-    if (moe.num_experts % parallel_.ep != 0)
-      fail("experts", fmt::format("num_experts ({}) is not divisible by ep ({}); nearest ep: {}",
-                                  moe.num_experts, parallel_.ep,
-                                  nearest_divisor(moe.num_experts, parallel_.ep)));
-    if (moe.expert_ffn_size % parallel_.etp != 0)
-      fail("experts",
-           fmt::format("expert_ffn_size ({}) is not divisible by etp ({}); nearest etp: {}",
-                       moe.expert_ffn_size, parallel_.etp,
-                       nearest_divisor(moe.expert_ffn_size, parallel_.etp)));
-    if (moe.shared_expert_ffn_size % parallel_.tp != 0)
-      fail("experts",
-           fmt::format("shared_expert_ffn_size ({}) is not divisible by tp ({}); nearest tp: {}",
-                       moe.shared_expert_ffn_size, parallel_.tp,
-                       nearest_divisor(moe.shared_expert_ffn_size, parallel_.tp)));
-    if (parallel_.tp > 1 && !parallel_.sp)
-      fail("experts",
-           fmt::format("tp ({}) with experts needs sp: without it every tp rank would route, and "
-                       "its experts compute, the same tokens; set sp = true",
-                       parallel_.tp));
-    if (!(plan_.expert_imbalance >= 1))
-      fail("experts", fmt::format("expert_imbalance ({}) must be at least 1, which is a balanced "
-                                  "router; nearest: 1",
-                                  plan_.expert_imbalance));
-    else if (!(plan_.expected_expert_imbalance >= 1 &&
-               plan_.expected_expert_imbalance <= plan_.expert_imbalance))
-      fail("experts",
-           fmt::format(
-               "expected_expert_imbalance ({}) must be at least 1, and at most "
-               "expert_imbalance ({}), which buffers are made for: every step of a run would "
-               "take more memory than planned; nearest: {}, or a larger expert_imbalance",
-               plan_.expected_expert_imbalance, plan_.expert_imbalance,
-               plan_.expected_expert_imbalance >= 1 ? plan_.expert_imbalance : 1));
-    expert_nodes();
-    expert_float8();
-  }
-
-  void expert_float8() {
-    if (!plan_.expert_dispatch_fp8) return;
-    const auto refuse_with = [&](bool uses, const std::string& why) {
-      if (uses) fail("experts", why + "; use expert_dispatch_fp8 = false");
-    };
-    refuse_with(parallel_.ep == 1,
-                "expert_dispatch_fp8 is of tokens that travel to experts of other ranks: ep = 1");
-    refuse_with(plan_.workload.precision == DType::F32,
-                "expert_dispatch_fp8 rounds tokens that are computed in fp32 to three bits; use "
-                "precision bf16, fp16 or fp8");
-    refuse_with(model_.hidden_size % kFloat8PerWord != 0,
-                fmt::format("expert_dispatch_fp8 packs four numbers in a word: hidden_size ({}) is "
-                            "no multiple of {}",
-                            model_.hidden_size, kFloat8PerWord));
-    refuse_with(!plan_.stack.is_own(),
-                "expert_dispatch_fp8 is of meshplan's own program: what other software does is in "
-                "stack.settings");
-  }
-
-  void expert_nodes() {
-    const int ranks = plan_.expert_node_ranks;
-    if (ranks == 0) return;
-    if (ranks < 2 || ranks >= parallel_.ep || parallel_.ep % ranks != 0)
-      fail(
-          "experts",
-          fmt::format("expert_node_ranks ({}) must be at least 2, less than ep ({}) and divide it: "
-                      "the group's ranks lie on several nodes, with as many of them on each; "
-                      "nearest: {}",
-                      ranks, parallel_.ep, nearest_node_ranks(ranks)));
-    if (!plan_.stack.is_own())
-      fail("experts",
-           "expert_node_ranks is of meshplan's own program: what other software does is "
-           "in stack.settings.expert_dispatch; use expert_node_ranks = 0");
-  }
-
-  /// 0 where no division is left.
-  int nearest_node_ranks(int asked) const {
-    int nearest = 0;
-    for (int ranks = 2; ranks < parallel_.ep; ++ranks)
-      if (parallel_.ep % ranks == 0 &&
-          (nearest == 0 || std::abs(ranks - asked) < std::abs(nearest - asked)))
-        nearest = ranks;
-    return nearest;
   }
 
   /// Mesh owns the rules of rank order and expert grid.
