@@ -36,6 +36,19 @@ TEST_CASE("ZeRO divides the state of experts among those that hold the same", "[
   }
 }
 
+TEST_CASE("ZeRO 2 and 3 divide gradients and weights of experts as their state", "[sim][memory]") {
+  const auto more = [](int zero_stage, double RunMemory::*bytes) {
+    TrainingRun narrow = with_experts(1024, zero_stage), wide = with_experts(2048, zero_stage);
+    narrow.profile = wide.profile = "deepspeed";
+    return memory_of(wide).*bytes - memory_of(narrow).*bytes;
+  };
+  const double gradients = more(0, &RunMemory::gradients);
+  CHECK(gradients > 0);
+  CHECK(more(1, &RunMemory::gradients) == Approx(gradients));
+  CHECK(more(2, &RunMemory::gradients) == Approx(gradients / 2));
+  CHECK(more(3, &RunMemory::parameters) == Approx(more(0, &RunMemory::parameters) / 2));
+}
+
 // Megatron-LM's schedules.py, get_pp_rank_microbatches: rank 1 of 4 runs (4 - 1 - 1) * 2 + 4 chunks
 // ahead, and one more before its first backward.
 TEST_CASE("An interleaved stage keeps what runs ahead of its first backward", "[sim][memory]") {
