@@ -175,6 +175,14 @@ std::string set_work(const Row& row, Work& work, std::vector<std::string>& assum
   return "";
 }
 
+/// The recipes' dispatchers, DeepEP and HybridEP, send a token once to each node outside a domain.
+int expert_node_ranks(const planner::Candidate& candidate, const sim::Cluster& cluster) {
+  const int ranks = planner::expert_node_group(candidate, cluster.devices_per_node);
+  if (ranks == 0) return 0;
+  const program::Mesh mesh(candidate.parallel, candidate.rank_order);
+  return sim::place(cluster, mesh, program::Group::Ep, 0).level > 0 ? ranks : 0;
+}
+
 Recipe recipe_of(const Row& row) {
   Recipe recipe{.name = row.at("recipe")};
   recipe.left_out = set_work(row, recipe.work, recipe.assumed);
@@ -186,6 +194,7 @@ Recipe recipe_of(const Row& row) {
   set_recompute(row, recipe);
   const planner::SearchRequest request = request_of(recipe.work);
   set_stages(row, request.model.num_layers, recipe);
+  recipe.candidate.expert_node_ranks = expert_node_ranks(recipe.candidate, request.cluster);
   const auto broken = program::check(planner::make_plan(request, recipe.candidate));
   if (!broken.empty())
     recipe.left_out = fmt::format("our rule '{}': {}", broken.front().rule, broken.front().message);

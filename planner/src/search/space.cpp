@@ -162,21 +162,6 @@ std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ra
   return all;
 }
 
-/// Ranks of an ep group that share a node, where each of several nodes has as many of them; else 0.
-int expert_node_group(const Candidate& candidate, int ranks_per_node) {
-  const ParallelConfig& p = candidate.parallel;
-  if (ranks_per_node < 2 || p.ep < 4 || p.tp * p.cp * p.dp % (p.ep * p.etp) != 0) return 0;
-  const std::vector<int> ranks =
-      program::Mesh(p, candidate.rank_order).group(program::Group::Ep, 0);
-  const auto node_of = [&](std::size_t i) { return ranks[i] / ranks_per_node; };
-  std::size_t sharing = 1;
-  while (sharing < ranks.size() && node_of(sharing) == node_of(0)) ++sharing;
-  if (sharing < 2 || sharing == ranks.size() || ranks.size() % sharing != 0) return 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    if (node_of(i) != node_of(i / sharing * sharing)) return 0;
-  return static_cast<int>(sharing);
-}
-
 std::vector<int> node_choices(const Candidate& candidate, int ranks_per_node, const Space& space,
                               const Constraints& constraints, bool can_exchange) {
   std::vector<int> all = {0};
@@ -268,6 +253,20 @@ bool is_within(int value, const Constraints& constraints,
                std::optional<int> DegreeBounds::*degree) {
   return value >= (constraints.at_least.*degree).value_or(value) &&
          value <= (constraints.at_most.*degree).value_or(value);
+}
+
+int expert_node_group(const Candidate& candidate, int ranks_per_node) {
+  const ParallelConfig& p = candidate.parallel;
+  if (ranks_per_node < 2 || p.ep < 4 || p.tp * p.cp * p.dp % (p.ep * p.etp) != 0) return 0;
+  const std::vector<int> ranks =
+      program::Mesh(p, candidate.rank_order).group(program::Group::Ep, 0);
+  const auto node_of = [&](std::size_t i) { return ranks[i] / ranks_per_node; };
+  std::size_t sharing = 1;
+  while (sharing < ranks.size() && node_of(sharing) == node_of(0)) ++sharing;
+  if (sharing < 2 || sharing == ranks.size() || ranks.size() % sharing != 0) return 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (node_of(i) != node_of(i / sharing * sharing)) return 0;
+  return static_cast<int>(sharing);
 }
 
 bool exchanges_tokens(const models::ModelSpec& model, const Constraints& constraints) {

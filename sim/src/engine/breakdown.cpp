@@ -39,7 +39,8 @@ Category category_of_group(const Span& span, const program::ParallelConfig& para
     return parallel.sp && !contains(span.name, "all_reduce") ? Category::Sp : Category::Tp;
   if (group == "tp-pp") return parallel.pp > 1 ? Category::Pp : Category::Tp;
   if (group == "cp") return Category::Cp;
-  if (group == "ep" || group == "etp") return Category::Ep;
+  if (group == "ep" || group == "ep-within" || group == "ep-across" || group == "etp")
+    return Category::Ep;
   if (group == "pp" || group == "embedding") return Category::Pp;
   return Category::Dp;
 }

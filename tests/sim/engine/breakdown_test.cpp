@@ -57,6 +57,17 @@ TEST_CASE("With sequence parallelism gathers and scatters of the tp group are sp
   CHECK(ranks.front().seconds[Category::Tp] == Approx(2));
 }
 
+TEST_CASE("Exchanges of tokens are those of experts, by node or not", "[sim][breakdown]") {
+  for (const program::Group group : {program::Group::Ep, program::Group::EpWithin,
+                                     program::Group::EpAcross, program::Group::Etp}) {
+    const std::string name(program::name_of(group));
+    const auto ranks = breakdown(measured(
+        {.dp = 4, .ep = 4}, {communicating(0, "all_to_all", name.c_str(), Lane::Ep, 0, 1)}));
+    CAPTURE(name);
+    CHECK(ranks.front().seconds[Category::Ep] == Approx(1));
+  }
+}
+
 // Stage 1 posts its receive at 0; stage 0 computes until 3 and sends 3-4: three seconds of bubble,
 // one of transfer. Stage 0 then waits from 4 to 6 for a gradient that stage 1 sends at 5.
 TEST_CASE("A receive is bubble until its send begins", "[sim][breakdown]") {

@@ -133,6 +133,9 @@ struct Ranks {
   int per_node = 0;  // 0 = not known: neither hybrid sharding nor dispatch by node is searched
 };
 
+/// Ranks of an ep group that share a node, where each of several nodes has as many of them; else 0.
+int expert_node_group(const Candidate& candidate, int ranks_per_node);
+
 /// Every combination that uses exactly `ranks.count` and respects the pins, in one fixed order;
 /// most will break a rule of the model, which is for program::check to say. Left out are choices
 /// that change nothing: sp without tp, GPipe without pp (unless pinned). Unless cp is pinned, it
