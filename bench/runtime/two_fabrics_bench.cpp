@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "comm/forwarding_communicator.hpp"
 #include "comm/host_communicator.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "program/lower/lower.hpp"
@@ -54,56 +55,27 @@ class LimitedOperation final : public PendingOperation {
 };
 
 /// Exchanges of rows take the time of the busier fabric; everything else is as fast as it is.
-class TwoFabrics final : public Communicator {
+class TwoFabrics final : public ForwardingCommunicator {
  public:
   TwoFabrics(std::unique_ptr<Communicator> inner, const Fabrics& fabrics)
-      : inner_(std::move(inner)), fabrics_(fabrics) {}
+      : ForwardingCommunicator(std::move(inner)), fabrics_(fabrics) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::string& name() const override { return inner_->name(); }
-  const std::vector<int>& world_ranks() const override { return inner_->world_ranks(); }
   std::unique_ptr<Communicator> create_group(std::span<const int> ranks,
                                              std::string_view name) override {
-    auto group = inner_->create_group(ranks, name);
+    auto group = inner().create_group(ranks, name);
     if (group == nullptr) return nullptr;
     return std::make_unique<TwoFabrics>(std::move(group), fabrics_);
-  }
-  Handle all_reduce(ConstBuffer send, MutableBuffer recv, ReduceOp op) override {
-    return inner_->all_reduce(send, recv, op);
-  }
-  Handle reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) override {
-    return inner_->reduce_scatter(send, recv, op);
-  }
-  Handle all_gather(ConstBuffer send, MutableBuffer recv) override {
-    return inner_->all_gather(send, recv);
-  }
-  Handle all_to_all(ConstBuffer send, MutableBuffer recv) override {
-    return inner_->all_to_all(send, recv);
   }
   Handle all_to_all_v(ConstBuffer send, std::span<const std::int64_t> send_counts,
                       MutableBuffer recv, std::span<const std::int64_t> recv_counts) override {
     const auto start = Clock::now();
-    Handle inner = inner_->all_to_all_v(send, send_counts, recv, recv_counts);
-    if (!fabrics_.limited) return inner;
+    Handle handle = inner().all_to_all_v(send, send_counts, recv, recv_counts);
+    if (!fabrics_.limited) return handle;
     const double seconds =
         std::max(seconds_of(send_counts, send.dtype), seconds_of(recv_counts, recv.dtype));
     const auto end =
         start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-    return Handle(PendingOperationPtr(new LimitedOperation(std::move(inner), end)));
-  }
-  Handle broadcast(MutableBuffer buffer, int root) override {
-    return inner_->broadcast(buffer, root);
-  }
-  Handle barrier() override { return inner_->barrier(); }
-  Handle send(ConstBuffer buffer, int peer, int tag) override {
-    return inner_->send(buffer, peer, tag);
-  }
-  Handle recv(MutableBuffer buffer, int peer, int tag) override {
-    return inner_->recv(buffer, peer, tag);
-  }
-  Handle send_recv(std::span<const Transfer> transfers) override {
-    return inner_->send_recv(transfers);
+    return Handle(PendingOperationPtr(new LimitedOperation(std::move(handle), end)));
   }
 
  private:
@@ -119,7 +91,6 @@ class TwoFabrics final : public Communicator {
     return std::max(leaving / fabrics_.within_bytes_per_s, between / fabrics_.between_bytes_per_s);
   }
 
-  std::unique_ptr<Communicator> inner_;
   const Fabrics& fabrics_;
 };
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "comm/forwarding_communicator.hpp"
 #include "comm/host_communicator.hpp"
 #include "cpu_backend.hpp"
 #include "mpi_test_session.hpp"
@@ -41,49 +42,28 @@ class LateBackend final : public kernels::CpuBackend {
 };
 
 /// Moves no more than so many bytes a second, and its groups neither.
-class CappedCommunicator final : public Communicator {
+class CappedCommunicator final : public runtime::ForwardingCommunicator {
  public:
   CappedCommunicator(std::unique_ptr<Communicator> inner, double bytes_per_s)
-      : inner_(std::move(inner)), bytes_per_s_(bytes_per_s) {}
+      : ForwardingCommunicator(std::move(inner)), bytes_per_s_(bytes_per_s) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::string& name() const override { return inner_->name(); }
-  const std::vector<int>& world_ranks() const override { return inner_->world_ranks(); }
   std::unique_ptr<Communicator> create_group(std::span<const int> ranks,
                                              std::string_view name) override {
-    auto group = inner_->create_group(ranks, name);
+    auto group = inner().create_group(ranks, name);
     if (group == nullptr) return nullptr;
     return std::make_unique<CappedCommunicator>(std::move(group), bytes_per_s_);
   }
   Handle all_reduce(ConstBuffer send, MutableBuffer recv, runtime::ReduceOp op) override {
-    return after(send.bytes(), [&] { return inner_->all_reduce(send, recv, op); });
+    return after(send.bytes(), [&] { return inner().all_reduce(send, recv, op); });
   }
   Handle reduce_scatter(ConstBuffer send, MutableBuffer recv, runtime::ReduceOp op) override {
-    return after(send.bytes(), [&] { return inner_->reduce_scatter(send, recv, op); });
+    return after(send.bytes(), [&] { return inner().reduce_scatter(send, recv, op); });
   }
   Handle all_gather(ConstBuffer send, MutableBuffer recv) override {
-    return after(recv.bytes(), [&] { return inner_->all_gather(send, recv); });
+    return after(recv.bytes(), [&] { return inner().all_gather(send, recv); });
   }
-  Handle all_to_all(ConstBuffer send, MutableBuffer recv) override {
-    return inner_->all_to_all(send, recv);
-  }
-  Handle all_to_all_v(ConstBuffer send, std::span<const std::int64_t> send_counts,
-                      MutableBuffer recv, std::span<const std::int64_t> recv_counts) override {
-    return inner_->all_to_all_v(send, send_counts, recv, recv_counts);
-  }
-  Handle broadcast(MutableBuffer buffer, int root) override {
-    return inner_->broadcast(buffer, root);
-  }
-  Handle barrier() override { return inner_->barrier(); }
   Handle send(ConstBuffer buffer, int peer, int tag) override {
-    return after(buffer.bytes(), [&] { return inner_->send(buffer, peer, tag); });
-  }
-  Handle recv(MutableBuffer buffer, int peer, int tag) override {
-    return inner_->recv(buffer, peer, tag);
-  }
-  Handle send_recv(std::span<const runtime::Transfer> transfers) override {
-    return inner_->send_recv(transfers);
+    return after(buffer.bytes(), [&] { return inner().send(buffer, peer, tag); });
   }
 
  private:
@@ -93,7 +73,6 @@ class CappedCommunicator final : public Communicator {
     return start();
   }
 
-  std::unique_ptr<Communicator> inner_;
   double bytes_per_s_;
 };
 
