@@ -136,7 +136,7 @@ std::map<std::string, double> exchange_seconds(const program::Trace& trace, int 
   };
   std::map<std::pair<int, std::uint64_t>, Times> exchanges;
   for (const program::Span& span : trace.spans) {
-    if (span.lane != program::Lane::Ep || span.name.ends_with("counts")) continue;
+    if (!program::exchanges_with_experts(span.lane) || span.name.ends_with("counts")) continue;
     Times& times = exchanges[{span.step, span.id}];
     times.start = std::max(times.start, span.start_s);
     times.end = std::max(times.end, span.end_s);

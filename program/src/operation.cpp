@@ -8,7 +8,11 @@ bool carries_activations(Lane lane) {
 }
 
 bool exchanges_within_stage(Lane lane) {
-  return lane == Lane::Tp || lane == Lane::Cp || lane == Lane::Ep;
+  return lane == Lane::Tp || lane == Lane::Cp || exchanges_with_experts(lane);
+}
+
+bool exchanges_with_experts(Lane lane) {
+  return lane == Lane::Ep || lane == Lane::EpWithin;
 }
 
 const CollectiveOp* collective_of(const Operation& operation) {

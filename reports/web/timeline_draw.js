@@ -4,7 +4,7 @@
 
 const axisHeight = 26, stageGap = 6;
 
-const laneFamilies = [['tp', /^tp$/], ['cp', /^cp$/], ['ep', /^ep$/], ['pp send', /^pp_(return_)?send/], ['pp receive', /^pp_(return_)?recv/],
+const laneFamilies = [['tp', /^tp$/], ['cp', /^cp$/], ['ep', /^ep/], ['pp send', /^pp_(return_)?send/], ['pp receive', /^pp_(return_)?recv/],
   ['dp', /^dp$/], ['host', /^host$/], ['copies', /^(from|to)_host$/]];
 
 function familyOf(lane) {

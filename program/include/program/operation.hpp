@@ -20,7 +20,8 @@ namespace meshplan::program {
 
 /// The pipeline's messages have a lane per stream: between two neighbours, in one direction, of
 /// activations or of gradients. So none waits behind one of another stream, which could only leave
-/// when the first has arrived. `Return` are those of the chunks on the way back of a V.
+/// when the first has arrived. `Return` are those of the chunks on the way back of a V. Experts'
+/// exchanges inside a node have a lane, too, since they need other links than those between nodes.
 enum class Lane {
   Compute,
   Tp,
@@ -37,14 +38,17 @@ enum class Lane {
   Ep,
   Cp,
   FromHost,  // copies of what is offloaded: one lane each way, for links carry both at once
-  ToHost
+  ToHost,
+  EpWithin
 };
-constexpr int kNumLanes = 16;
+constexpr int kNumLanes = 17;
 
 /// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
 bool carries_activations(Lane lane);
 /// Does a lane carry what layers exchange within a stage?
 bool exchanges_within_stage(Lane lane);
+/// What goes to experts and comes back?
+bool exchanges_with_experts(Lane lane);
 
 /// What an operation is for; also the key of the breakdown.
 enum class Phase { Forward, Recompute, InputGrad, WeightGrad, Reduce, Optimizer };

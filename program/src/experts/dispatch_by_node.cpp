@@ -52,12 +52,13 @@ ValueId ExpertSharder::to_nodes(const Op& op, ValueId tokens, ValueId choices) {
   work.attributes.top_k = static_cast<int>(shape.back().count);
   work.attributes.num_experts = nodes;
   emit(op.name + ".to_nodes", Lane::Compute, work, {tokens, nodes_.choice_of_row}, {sent});
-  const ValueId forwarded =
-      all_to_all(nodes_, op.name + ".node_all_to_all", sent, kForwarded, false);
+  // Planned before the tokens come, as the choices are there and the host waits for the counts.
   plan(op, forwarded_choices_,
        {.group = Group::EpWithin,
         .ranks = context_.ep / nodes,
         .experts = context_.num_experts / nodes});
+  const ValueId forwarded =
+      all_to_all(nodes_, op.name + ".node_all_to_all", sent, kForwarded, false);
   return to_experts(op, forwarded, {.symbol = Symbol::RoutedTokens});
 }
 

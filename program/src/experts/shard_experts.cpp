@@ -19,6 +19,10 @@ ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {},
   return {.kind = kind, .attributes = attributes, .over = over};
 }
 
+Lane lane_of(Group group) {
+  return group == Group::EpWithin ? Lane::EpWithin : Lane::Ep;
+}
+
 }  // namespace
 
 bool ExpertSharder::owns(const Op& op) const {
@@ -214,7 +218,7 @@ void ExpertSharder::exchange_counts(const Op& op, ValueId counts) {
   const Dim ranks{.count = level.ranks};
   const std::int64_t local = level.experts / level.ranks;
   exchange_.received = add(before + "received_counts", DType::I32, {ranks, Dim{.count = local}});
-  emit(op.name + "." + before + "counts", Lane::Ep,
+  emit(op.name + "." + before + "counts", lane_of(level.group),
        CollectiveOp{.collective = Collective::AllToAll,
                     .group = level.group,
                     .dtype = DType::I32,
@@ -231,7 +235,7 @@ ValueId ExpertSharder::all_to_all(const Exchange& exchange, const std::string& n
                                   const Dim& rows, bool reverse) {
   const Value sent = layer_.block.values[at(from)];
   const ValueId to = add_rows(name, rows, from);
-  emit(name, Lane::Ep,
+  emit(name, lane_of(exchange.level.group),
        CollectiveOp{.collective = Collective::AllToAllV,
                     .group = exchange.level.group,
                     .dtype = sent.dtype,
@@ -267,8 +271,12 @@ ValueId ExpertSharder::to_experts(const Op& op, ValueId tokens, const Dim& copie
       static_cast<int>(layer_.block.values[at(exchange_.row_of_choice)].shape.back().count);
   attributes.num_experts = level.experts;
   const ValueId rows = add_rows("dispatched", copies, tokens);
+  std::vector<ValueId> inputs = {tokens, exchange_.choice_of_row};
+  // Rows that may lie beyond the buffers (runtime: ExpertRoom) wait until it is known how many.
+  if (has_routed_rows(layer_.block.values[at(rows)]) && level.ranks > 1)
+    inputs.push_back(exchange_.rows);
   emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, attributes, level.group),
-       {tokens, exchange_.choice_of_row}, {rows});
+       std::move(inputs), {rows});
   if (level.ranks == 1) return rows;
   const ValueId arrived =
       all_to_all(exchange_, op.name + ".all_to_all", rows, {.symbol = Symbol::RoutedTokens}, false);

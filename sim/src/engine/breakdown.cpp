@@ -35,7 +35,8 @@ Category category_of_compute(const Span& span) {
 /// the tp group are its work; what is still all-reduced there is tensor parallelism's.
 Category category_of_group(const Span& span, const program::ParallelConfig& parallel) {
   const std::string& group = span.group;
-  if (span.lane == Lane::Ep) return Category::Ep;  // ep, parts of it by node, and etp
+  if (program::exchanges_with_experts(span.lane))
+    return Category::Ep;  // ep, parts of it by node, and etp
   if (group == "tp")
     return parallel.sp && !contains(span.name, "all_reduce") ? Category::Sp : Category::Tp;
   if (group == "tp-pp") return parallel.pp > 1 ? Category::Pp : Category::Tp;

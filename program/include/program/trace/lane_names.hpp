@@ -24,7 +24,8 @@ struct EnumNames<program::Lane> {
                 {program::Lane::Ep, "ep"},
                 {program::Lane::Cp, "cp"},
                 {program::Lane::FromHost, "from_host"},
-                {program::Lane::ToHost, "to_host"}}};
+                {program::Lane::ToHost, "to_host"},
+                {program::Lane::EpWithin, "ep_within"}}};
 };
 template <>
 struct EnumNames<program::Phase> {

@@ -161,7 +161,7 @@ class StagePricer {
         moving += seconds;
         time.moving += seconds;
         if (operation.lane == program::Lane::Cp) time.context += seconds;
-        if (operation.lane == program::Lane::Ep) time.experts += seconds;
+        if (program::exchanges_with_experts(operation.lane)) time.experts += seconds;
         if (operation.phase != Phase::Recompute)
           at_bandwidth[static_cast<std::size_t>(operation.lane)] += seconds_at_bandwidth;
         time.link = std::ranges::max(at_bandwidth);
