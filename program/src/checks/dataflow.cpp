@@ -149,22 +149,21 @@ void require_sound(const Block& block, std::string_view pass) {
         fmt::format("layer '{}' after {}: {}", block.name, pass, fmt::join(errors, "; ")));
 }
 
-bool may_move(const Block& block, const std::vector<Operation>& operations, std::size_t from,
-              std::size_t to) {
-  const auto meet = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
+bool meet(const Block& block, const Operation& first, const Operation& second) {
+  const auto share = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
     return std::ranges::any_of(a, [&](ValueId x) {
       return std::ranges::any_of(b,
                                  [&](ValueId y) { return root_of(block, x) == root_of(block, y); });
     });
   };
-  const Operation& moved = operations[from];
-  for (std::size_t i = std::min(from, to); i <= std::max(from, to); ++i) {
-    if (i == from) continue;
-    const Operation& passed = operations[i];
-    if (meet(moved.inputs, passed.outputs) || meet(moved.outputs, passed.inputs) ||
-        meet(moved.outputs, passed.outputs))
-      return false;
-  }
+  return share(first.inputs, second.outputs) || share(first.outputs, second.inputs) ||
+         share(first.outputs, second.outputs);
+}
+
+bool may_move(const Block& block, const std::vector<Operation>& operations, std::size_t from,
+              std::size_t to) {
+  for (std::size_t i = std::min(from, to); i <= std::max(from, to); ++i)
+    if (i != from && meet(block, operations[from], operations[i])) return false;
   return true;
 }
 

@@ -24,6 +24,7 @@
 #include "memory/block_memory.hpp"
 #include "memory/stage_memory.hpp"
 #include "passes/differentiate.hpp"
+#include "passes/fill_exchanges.hpp"
 #include "passes/fuse_activations.hpp"
 #include "passes/fuse_residuals.hpp"
 #include "passes/fuse_rotations.hpp"
@@ -244,6 +245,10 @@ class Lowering {
     if (split_) {
       separate_weight_gradients(layer);
       sound_after("separate_weight_gradients");
+    }
+    if (profile_.filled_exchanges) {
+      fill_exchanges(layer, plan());
+      sound_after("fill_exchanges");
     }
     plan_block_memory(layer.block, program_.sizes);
     return layer;

@@ -18,6 +18,7 @@ struct LoweringProfile {
   bool fused_rotations = true;      // of heads that were normed: part of that norm
   bool kept_quantized_weights = true;  // FP8: once a step, unless keeps_quantized_weights() says no
   bool kept_largest = true;  // FP8: norms and activations keep the largest number that they write
+  bool filled_exchanges = true;  // of experts: what does not wait for one runs beside it
   std::optional<FrozenPart> frozen_part = std::nullopt;  // instead of Plan::frozen
 };
 LoweringProfile meshplan_profile();
