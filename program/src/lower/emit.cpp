@@ -12,6 +12,7 @@
 #include "core/index.hpp"
 #include "lower/activation_copies.hpp"
 #include "lower/merge_layers.hpp"
+#include "lower/overlap_tasks.hpp"
 #include "lower/step_end.hpp"
 #include "splice.hpp"
 #include "step_operations.hpp"
@@ -55,6 +56,7 @@ class Emitter {
       : program_(program),
         pass_(pass),
         merged_(merged),
+        overlap_(program),
         written_(program.parameters.size(), false),
         visited_(program.layers.size(), false) {
     int first = 0;
@@ -78,7 +80,8 @@ class Emitter {
         sink_ = &parts.back();
         emit_part(task, part, /*transient_slot=*/static_cast<int>(parts.size()) - 1);
       }
-      Instances merged = parts.size() == 1 ? std::move(parts[0]) : overlapped(parts[0], parts[1]);
+      Instances merged =
+          parts.size() == 1 ? std::move(parts[0]) : overlap_.merge(parts[0], parts[1]);
       std::ranges::copy(merged, std::back_inserter(all));
     }
     return all;
@@ -192,8 +195,15 @@ class Emitter {
     for (const ValueId output : operation.outputs)
       if (block.values[at(output)].storage == Storage::Gradient)
         instance.accumulate = !first_write(placed.parameters[at(block.values[at(output)].index)]);
-    instance.id = instance_id(instance.task, instance.layer, operation.name);
+    instance.id = instance_id(numbered(instance), instance.layer, operation.name);
     sink_->push_back(instance);
+  }
+
+  /// Its task; the second of two that run together has a number of its own, for both may be of one
+  /// layer, and what is computed again is called as before.
+  int numbered(const OperationInstance& instance) const {
+    const bool second = instance.transient_slot > 0;
+    return *instance.task + (second ? static_cast<int>(program_.tasks.size()) : 0);
   }
 
   bool is_merged(int task) const { return !merged_.empty() && merged_[at(task)]; }
@@ -216,7 +226,7 @@ class Emitter {
                             .index = static_cast<int>(&pass - block.passes.data()),
                             .pass = true};
       instance.accumulate = true;
-      instance.id = instance_id(instance.task, instance.layer, pass.name);
+      instance.id = instance_id(numbered(instance), instance.layer, pass.name);
       sink_->push_back(instance);
     }
     for (const int i : tail) emit_operation(instance, kind, i, listed[at(i)]);
@@ -254,25 +264,10 @@ class Emitter {
     sink_->push_back(instance);
   }
 
-  /// Two streams of operations, in turn: whenever one has started a communication, the other one's
-  /// computation runs under it.
-  Instances overlapped(const Instances& first, const Instances& second) const {
-    Instances merged;
-    const Instances* streams[] = {&first, &second};
-    std::size_t next[] = {0, 0};
-    for (int turn = 0; merged.size() < first.size() + second.size(); turn = 1 - turn) {
-      const Instances& stream = *streams[turn];
-      while (next[turn] < stream.size()) {
-        merged.push_back(stream[next[turn]++]);
-        if (operation_of(program_, merged.back()).lane != Lane::Compute) break;
-      }
-    }
-    return merged;
-  }
-
   Program& program_;
   Pass pass_;
   const std::vector<bool>& merged_;  // by task; or empty
+  TaskOverlap overlap_;
   std::vector<SlotPool> gradients_;  // by leg
   std::vector<SlotPool> outputs_;
   Instances* sink_ = nullptr;
