@@ -10,6 +10,7 @@
 #include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
+#include "models/model_modules.hpp"
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
@@ -95,22 +96,31 @@ std::vector<std::string> quoted_words(const std::string& text) {
   return words;
 }
 
-/// What ours calls selective: norms and activation functions. Fused attention keeps no core.
-bool is_selective(const std::vector<std::string>& modules) {
-  return std::ranges::all_of(modules, [](const std::string& module) {
-    return module == "layernorm" || module == "moe_act" || module == "core_attn";
-  });
+/// Those that a list of recomputed modules names, in our words; nothing if we do not know one.
+std::optional<models::ModuleSet> modules_of(const std::vector<std::string>& names) {
+  models::ModuleSet modules;
+  for (const std::string& name : names) {
+    if (name == "core_attn") continue;  // fused attention keeps no core
+    const std::string own = name == "layernorm" ? "norms" : name;
+    const auto known = from_name<models::Module>(own);
+    if (!known) return std::nullopt;
+    modules.add(*known);
+  }
+  return modules;
 }
 
 void set_recompute(const Row& row, Recipe& recipe) {
   program::Recompute& recompute = recipe.candidate.recompute;
   const std::vector<std::string> modules = quoted_words(row.at("recompute_modules"));
-  if (row.at("recompute") == "full")
+  if (row.at("recompute") == "full") {
     recompute.kind = RecomputeKind::Full;
-  else if (!is_selective(modules))
+    return;
+  }
+  const std::optional<models::ModuleSet> known = modules_of(modules);
+  if (!known)
     recipe.assumed.push_back("recomputes modules that are not compared");
-  else if (!modules.empty())
-    recompute.kind = RecomputeKind::Selective;
+  else if (!known->empty())
+    recompute = {.kind = RecomputeKind::Selective, .modules = *known};
 }
 
 void set_parallel(const Row& row, Recipe& recipe) {
@@ -183,6 +193,15 @@ int expert_node_ranks(const planner::Candidate& candidate, const sim::Cluster& c
   return sim::place(cluster, mesh, program::Group::Ep, 0).level > 0 ? ranks : 0;
 }
 
+/// As --overlap-moe-expert-parallel-comm does, where Megatron-Core allows it and tokens leave their
+/// domain.
+void overlap_exchanges(planner::Candidate& candidate) {
+  const program::ParallelConfig& p = candidate.parallel;
+  const bool allowed = p.pp == 1 || p.vpp > 1;
+  if (candidate.expert_node_ranks > 0 && allowed && candidate.zero_stage < 2)
+    candidate.schedule = ScheduleKind::OverlappedOneFOneB;
+}
+
 Recipe recipe_of(const Row& row) {
   Recipe recipe{.name = row.at("recipe")};
   recipe.left_out = set_work(row, recipe.work, recipe.assumed);
@@ -194,7 +213,11 @@ Recipe recipe_of(const Row& row) {
   set_recompute(row, recipe);
   const planner::SearchRequest request = request_of(recipe.work);
   set_stages(row, request.model.num_layers, recipe);
+  models::ModuleSet& modules = recipe.candidate.recompute.modules;
+  for (const models::Module module : modules.list())
+    if (!models::has_module(request.model, module)) modules.remove(module);
   recipe.candidate.expert_node_ranks = expert_node_ranks(recipe.candidate, request.cluster);
+  overlap_exchanges(recipe.candidate);
   const auto broken = program::check(planner::make_plan(request, recipe.candidate));
   if (!broken.empty())
     recipe.left_out = fmt::format("our rule '{}': {}", broken.front().rule, broken.front().message);

@@ -59,7 +59,7 @@ function changedPlan(plan, flag, value) {
     delete changed.vpp;
     if (value === 'interleaved') changed.vpp = 2;
   }
-  if (flag === 'vpp' && Number(value) > 1 && !['interleaved', 'zb-v', 'dualpipe-v'].includes(changed.schedule)) changed.schedule = 'interleaved';
+  if (flag === 'vpp' && Number(value) > 1 && !['interleaved', '1f1b-overlapped', 'zb-v', 'dualpipe-v'].includes(changed.schedule)) changed.schedule = 'interleaved';
   if (flag === 'vpp' && Number(value) === 1 && changed.schedule === 'interleaved') { changed.schedule = '1f1b'; delete changed.vpp; }
   if (Number(changed.cp || 1) === 1) delete changed['context-parallel'];
   return changed;

@@ -168,7 +168,8 @@ std::vector<std::string> schedule_seeds() {
   for (const ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1,
                                   ScheduleKind::ZbV, ScheduleKind::DualPipeV})
     seeds.push_back(program::to_csv(program::make_schedule(kind, 2, 4)));
-  seeds.push_back(program::to_csv(program::make_schedule(ScheduleKind::Interleaved, 2, 4, 2)));
+  for (const ScheduleKind kind : {ScheduleKind::Interleaved, ScheduleKind::OverlappedOneFOneB})
+    seeds.push_back(program::to_csv(program::make_schedule(kind, 2, 4, 2)));
   return seeds;
 }
 

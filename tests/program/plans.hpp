@@ -162,6 +162,9 @@ inline std::vector<Plan> scheduled_plans() {
       {ScheduleKind::Interleaved, {.tp = 2, .pp = 2, .vpp = 4, .sp = true}, 5},
       {ScheduleKind::Interleaved, {.pp = 3, .vpp = 2}, 7},
       {ScheduleKind::Interleaved, {.pp = 1, .vpp = 2}, 2},
+      {ScheduleKind::OverlappedOneFOneB, {.pp = 1, .dp = 2}, 3},
+      {ScheduleKind::OverlappedOneFOneB, {.tp = 2, .pp = 3, .sp = true}, 7},
+      {ScheduleKind::OverlappedOneFOneB, {.pp = 2, .vpp = 2, .dp = 2}, 5},
       {ScheduleKind::ZbH1, {.pp = 3, .dp = 2}, 5},
       {ScheduleKind::ZbH1, {.tp = 2, .pp = 2, .sp = true}, 4},
       {ScheduleKind::ZbV, {.pp = 2, .vpp = 2, .dp = 2}, 5},
@@ -179,7 +182,7 @@ inline std::vector<Plan> scheduled_plans() {
       if (plans.size() % 4 == 1) plan.workload.precision = DType::BF16;
       if (plans.size() % 5 == 3) plan.count_ends_as_layers = true;
       const int stages = one.mesh.pp * one.mesh.vpp;
-      if (plans.size() % 2 == 1) {  // the embedding and the head alone, and one stage with the rest
+      if (plans.size() % 2 == 1 && stages > 1) {  // the ends alone, and one stage with the rest
         plan.layers_per_stage.assign(static_cast<std::size_t>(stages), 1);
         plan.layers_per_stage.front() = plan.layers_per_stage.back() = stages > 2 ? 0 : 1;
         plan.layers_per_stage[1] +=

@@ -23,12 +23,14 @@ struct ScheduleName {
   ScheduleKind kind;
   const char* name;
 };
-constexpr std::array kSchedules = {ScheduleName{ScheduleKind::GPipe, "gpipe"},
-                                   ScheduleName{ScheduleKind::OneFOneB, "1f1b"},
-                                   ScheduleName{ScheduleKind::Interleaved, "interleaved"},
-                                   ScheduleName{ScheduleKind::ZbH1, "zb-h1"},
-                                   ScheduleName{ScheduleKind::ZbV, "zb-v"},
-                                   ScheduleName{ScheduleKind::DualPipeV, "dualpipe-v"}};
+constexpr std::array kSchedules = {
+    ScheduleName{ScheduleKind::GPipe, "gpipe"},
+    ScheduleName{ScheduleKind::OneFOneB, "1f1b"},
+    ScheduleName{ScheduleKind::Interleaved, "interleaved"},
+    ScheduleName{ScheduleKind::OverlappedOneFOneB, "1f1b-overlapped"},
+    ScheduleName{ScheduleKind::ZbH1, "zb-h1"},
+    ScheduleName{ScheduleKind::ZbV, "zb-v"},
+    ScheduleName{ScheduleKind::DualPipeV, "dualpipe-v"}};
 
 class Maker {
  public:
@@ -111,6 +113,7 @@ class Maker {
     if (p.pp == 1) return;
     plan().schedule = kSchedules[random_.below(kSchedules.size())].kind;
     if (plan().schedule == ScheduleKind::Interleaved) p.vpp = pick({2, 3, 4});
+    if (plan().schedule == ScheduleKind::OverlappedOneFOneB) p.vpp = pick({1, 2, 3});
     if (plan().schedule == ScheduleKind::ZbV || plan().schedule == ScheduleKind::DualPipeV)
       p.vpp = 2;
   }

@@ -49,7 +49,7 @@ Named from_flags(const ScheduleOptions& options) {
   const ScheduleKind kind = options.schedule.value_or(ScheduleKind::OneFOneB);
   const std::string name(name_of(kind));
   const std::optional<int> chunks = program::fixed_chunks(kind);
-  const int vpp = options.vpp.value_or(chunks.value_or(2));
+  const int vpp = options.vpp.value_or(program::fewest_chunks(kind));
   const auto m64 = options.num_microbatches ? std::int64_t{*options.num_microbatches}
                                             : std::int64_t{2} * options.pp;
   for (const auto& [flag, value] :

@@ -400,7 +400,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   if (!planner::recompute_is_pinned(pins)) pins.recompute = RecomputeKind::None;
   if (!pins.schedule)
     pins.schedule = pins.vpp.value_or(1) > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB;
-  pins.vpp = pins.vpp.value_or(program::fixed_chunks(*pins.schedule).value_or(2));
+  pins.vpp = pins.vpp.value_or(program::fewest_chunks(*pins.schedule));
   const std::vector<planner::Candidate> candidates =
       planner::enumerate(request.model, request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");

@@ -121,9 +121,9 @@ class Changes {
   }
 
   void schedule() {
-    if (plan_.parallel.pp == 1 || plan_.schedule == ScheduleKind::Custom) return;
-    std::vector<ScheduleChoice> choices =
-        chunked_schedules(plan_.parallel.pp, plan_.model.num_layers);
+    if (plan_.schedule == ScheduleKind::Custom) return;
+    std::vector<ScheduleChoice> choices = chunked_schedules(plan_.parallel, plan_.model.num_layers);
+    if (choices.empty()) return;
     choices.insert(choices.begin(), {.schedule = ScheduleKind::OneFOneB, .vpp = 1});
     for (const ScheduleChoice& choice : choices) {
       if (choice.schedule == plan_.schedule && choice.vpp == plan_.parallel.vpp) continue;

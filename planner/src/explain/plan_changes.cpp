@@ -270,10 +270,6 @@ std::vector<Assignment> parse(std::string_view changes) {
   return assignments;
 }
 
-int fewest_chunks(ScheduleKind schedule) {
-  return program::fixed_chunks(schedule).value_or(schedule == ScheduleKind::Interleaved ? 2 : 1);
-}
-
 /// What follows from the choices that a text gives.
 class Follow {
  public:
@@ -297,17 +293,20 @@ class Follow {
 
   void pipeline() {
     program::ParallelConfig& p = plan_.parallel;
-    if (p.pp == 1 && open("schedule")) plan_.schedule = ScheduleKind::OneFOneB;
+    const bool alone = p.pp == 1 && plan_.schedule != ScheduleKind::OverlappedOneFOneB;
+    if (alone && open("schedule")) plan_.schedule = ScheduleKind::OneFOneB;
     if (p.pp > 1 && open("schedule") && !open("vpp")) {
-      if (p.vpp == 1 && fewest_chunks(plan_.schedule) > 1) plan_.schedule = ScheduleKind::OneFOneB;
-      if (p.vpp > 1 && fewest_chunks(plan_.schedule) == 1)
+      if (p.vpp == 1 && program::fewest_chunks(plan_.schedule) > 1)
+        plan_.schedule = ScheduleKind::OneFOneB;
+      if (p.vpp > 1 && !program::loops_over_chunks(plan_.schedule) &&
+          program::fewest_chunks(plan_.schedule) == 1)
         plan_.schedule = ScheduleKind::Interleaved;
     }
     if (plan_.schedule != ScheduleKind::Custom) plan_.custom_schedule.clear();
     if (!open("vpp")) return;
-    const int fewest = fewest_chunks(plan_.schedule);
+    const int fewest = program::fewest_chunks(plan_.schedule);
     const bool keeps =
-        plan_.schedule == ScheduleKind::Interleaved || plan_.schedule == ScheduleKind::Custom;
+        program::loops_over_chunks(plan_.schedule) || plan_.schedule == ScheduleKind::Custom;
     p.vpp = keeps ? std::max(p.vpp, fewest) : fewest;
   }
 

@@ -160,6 +160,8 @@ constexpr PlanFact kPlanFacts[] = {
     {"one_f_one_b", "schedule 1F1B", [](const Plan& p) { return runs(p, ScheduleKind::OneFOneB); }},
     {"interleaved", "schedule interleaved 1F1B",
      [](const Plan& p) { return runs(p, ScheduleKind::Interleaved); }},
+    {"overlapped_1f1b", "schedule 1F1B, interleaved or not, of forwards beside backwards",
+     [](const Plan& p) { return runs(p, ScheduleKind::OverlappedOneFOneB); }},
     {"zb_h1", "schedule ZB-H1", [](const Plan& p) { return runs(p, ScheduleKind::ZbH1); }},
     {"zb_v", "schedule ZB-V", [](const Plan& p) { return runs(p, ScheduleKind::ZbV); }},
     {"dualpipe_v", "schedule DualPipe-V",

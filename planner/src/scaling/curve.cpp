@@ -74,7 +74,7 @@ void fill_or_say_why(ScalingPoint& point, const char* rule, const Work& work) {
 /// Sequences that a step must have a multiple of: whole micro-batches of every replica, in whole
 /// rounds of an interleaved pipeline.
 std::int64_t batch_step(const program::Plan& plan) {
-  const bool rounds = plan.schedule == program::ScheduleKind::Interleaved;
+  const bool rounds = program::loops_over_chunks(plan.schedule) && plan.parallel.vpp > 1;
   return std::int64_t{plan.micro_batch_size} * plan.parallel.dp * (rounds ? plan.parallel.pp : 1);
 }
 

@@ -23,7 +23,8 @@ std::string describe(const Candidate& candidate) {
     text += fmt::format(" {}-recompute", program::recompute_name(recompute));
   if (recompute.kind != RecomputeKind::None && recompute.num_layers)
     text += fmt::format("({} layers)", *recompute.num_layers);
-  if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
+  const bool pipelined = candidate.parallel.pp > 1 || program::overlaps_tasks(candidate.schedule);
+  if (pipelined && candidate.schedule != ScheduleKind::OneFOneB)
     text += fmt::format(" {}", name_of(candidate.schedule));
   if (!candidate.layers_per_stage.empty()) text += " uneven";
   if (candidate.parallel.pp > 1 && candidate.count_ends_as_layers) text += " ends-as-layers";
@@ -91,8 +92,8 @@ std::string label(Choice choice, const Candidate& candidate) {
     case Choice::Recompute:
       return fmt::format("recompute={}", name_of(candidate.recompute.kind));
     case Choice::Schedule:
-      return candidate.schedule == ScheduleKind::Interleaved
-                 ? fmt::format("interleaved vpp={}", candidate.parallel.vpp)
+      return program::loops_over_chunks(candidate.schedule)
+                 ? fmt::format("{} vpp={}", name_of(candidate.schedule), candidate.parallel.vpp)
                  : std::string(name_of(candidate.schedule));
   }
   throw InvariantError("unknown choice");

@@ -69,20 +69,28 @@ std::vector<bool> sp_choices(int tp, bool experts, const Constraints& constraint
 }
 
 /// Numbers of chunks that a schedule can have; those of an interleaved one are powers of two.
-std::vector<int> chunk_choices(ScheduleKind schedule, const Space& space) {
-  if (schedule != ScheduleKind::Interleaved) return {program::fixed_chunks(schedule).value_or(1)};
+std::vector<int> chunk_choices(ScheduleKind schedule, int pp, const Space& space) {
+  const int fewest = program::fewest_chunks(schedule);
+  if (!program::loops_over_chunks(schedule) || (fewest == 1 && pp == 1)) return {fewest};
   std::vector<int> all;
-  for (int vpp = 2; vpp <= space.max_chunks; vpp *= 2) all.push_back(vpp);
+  for (int vpp = fewest; vpp <= space.max_chunks; vpp *= 2) all.push_back(vpp);
   return all;
 }
 
 /// Schedules to try on `pp` stages; where a rank must have several chunks, those that can.
 std::vector<ScheduleKind> schedule_kinds(int pp, const Constraints& constraints) {
   const int fewest = constraints.vpp.value_or(constraints.at_least.vpp.value_or(1));
-  if (fewest == 2) return {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
-  if (fewest > 2) return {ScheduleKind::Interleaved};
+  if (fewest == 2)
+    return {ScheduleKind::Interleaved, ScheduleKind::OverlappedOneFOneB, ScheduleKind::ZbV,
+            ScheduleKind::DualPipeV};
+  if (fewest > 2) return {ScheduleKind::Interleaved, ScheduleKind::OverlappedOneFOneB};
   if (pp > 1) return {ScheduleKind::OneFOneB, ScheduleKind::GPipe};
   return {ScheduleKind::OneFOneB};
+}
+
+/// There is no exchange that it could hide.
+bool is_idle(ScheduleKind schedule, int ep) {
+  return schedule == ScheduleKind::OverlappedOneFOneB && ep == 1;
 }
 
 std::vector<std::pair<ScheduleKind, int>> schedule_choices(int pp, const Space& space,
@@ -93,8 +101,8 @@ std::vector<std::pair<ScheduleKind, int>> schedule_choices(int pp, const Space& 
   });
   std::vector<std::pair<ScheduleKind, int>> choices;
   for (const ScheduleKind kind : pinned_or(constraints.schedule, std::move(kinds)))
-    for (const int vpp :
-         bounded_or(constraints.vpp, chunk_choices(kind, space), constraints, &DegreeBounds::vpp))
+    for (const int vpp : bounded_or(constraints.vpp, chunk_choices(kind, pp, space), constraints,
+                                    &DegreeBounds::vpp))
       choices.emplace_back(kind, vpp);
   return choices;
 }
@@ -336,6 +344,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
           candidate.parallel.vpp = vpp;
           if (sums_gradients(mesh) || !some_sum) candidate.compression = constraints.compression;
           for (const auto& [ep, etp] : experts) {
+            if (!constraints.schedule && is_idle(schedule, ep)) continue;
             candidate.parallel.ep = ep;
             candidate.parallel.etp = etp;
             for (const int node_ranks :

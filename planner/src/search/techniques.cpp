@@ -14,6 +14,7 @@ int intricacy(program::ScheduleKind schedule) {
     case program::ScheduleKind::Interleaved:
     case program::ScheduleKind::ZbH1:
       return 1;
+    case program::ScheduleKind::OverlappedOneFOneB:
     case program::ScheduleKind::ZbV:
     case program::ScheduleKind::DualPipeV:
     case program::ScheduleKind::Custom:

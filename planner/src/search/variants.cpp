@@ -28,7 +28,9 @@ std::vector<int> chunks_of(ScheduleKind kind, int pp, int num_layers, const Spac
   if (const std::optional<int> fixed = program::fixed_chunks(kind))
     return *fixed >= least && *fixed <= most ? std::vector<int>{*fixed} : std::vector<int>{};
   std::vector<int> all;
-  for (int vpp = std::max(2, least); vpp <= std::min(space.max_chunks, most); ++vpp)
+  const int fewest = program::fewest_chunks(kind);
+  const int most_of_stages = pp == 1 ? 1 : space.max_chunks;
+  for (int vpp = std::max(fewest, least); vpp <= std::min(most_of_stages, most); ++vpp)
     if (num_layers % (pp * vpp) == 0 || ends_fill_up(pp * vpp, num_layers) || is_power_of_two(vpp))
       all.push_back(vpp);
   return all;
@@ -58,8 +60,9 @@ std::vector<ScheduleVariant> schedules_of(const SearchRequest& request,
       {candidate.schedule, candidate.parallel.vpp, candidate.count_ends_as_layers,
        recompute_choices_of(candidate, pp * candidate.parallel.vpp, request)}};
   const bool pinned = pins.schedule || pins.vpp || !pins.layers_per_stage.empty();
-  if (pp == 1 || pinned || candidate.schedule != ScheduleKind::OneFOneB) return all;
-  for (const auto& [kind, vpp] : chunked_schedules(pp, num_layers, request.space, pins))
+  if (pinned || candidate.schedule != ScheduleKind::OneFOneB) return all;
+  for (const auto& [kind, vpp] :
+       chunked_schedules(candidate.parallel, num_layers, request.space, pins))
     all.push_back({kind, vpp, candidate.count_ends_as_layers || ends_fill_up(pp * vpp, num_layers),
                    recompute_choices_of(candidate, pp * vpp, request)});
   return all;
@@ -104,14 +107,18 @@ std::vector<std::string> orders_of(const SearchRequest& request, const Candidate
 
 }  // namespace
 
-std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers, const Space& space,
-                                              const Constraints& pins) {
+std::vector<ScheduleChoice> chunked_schedules(const ParallelConfig& parallel, int num_layers,
+                                              const Space& space, const Constraints& pins) {
   std::vector<ScheduleChoice> choices;
-  if (pp == 1) return choices;
-  for (const ScheduleKind kind : space.schedules)
+  const int pp = parallel.pp;
+  for (const ScheduleKind kind : space.schedules) {
+    const bool applies =
+        kind == ScheduleKind::OverlappedOneFOneB ? parallel.ep > 1 : parallel.pp > 1;
+    if (!applies) continue;
     for (const int vpp : chunks_of(kind, pp, num_layers, space, pins))
       if (pp * vpp <= num_layers || ends_fill_up(pp * vpp, num_layers))
         choices.push_back({kind, vpp});
+  }
   return choices;
 }
 
@@ -169,7 +176,7 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   if (recompute_layers && candidate.recompute.kind == RecomputeKind::Full)
     kept = 1 - std::min(1.0, static_cast<double>(*recompute_layers) * chunks / num_layers);
   double busy = core.busy.computing - kept * core.busy.recompute;
-  const bool overlapped = schedule.schedule == ScheduleKind::DualPipeV;
+  const bool overlapped = program::overlaps_tasks(schedule.schedule);
   // Recompute repeats the communication of a forward pass, at most half of all.
   busy = overlapped ? std::max(busy, core.busy.link) : busy + (1 - kept / 2) * core.busy.moving;
   const bool whole_backwards = program::has_whole_backwards(schedule.schedule);

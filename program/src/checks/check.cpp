@@ -478,15 +478,25 @@ class Checker {
   /// off or run beside another unit's.
   void streamed_units() {
     if (plan_.zero_stage < 2 || has_whole_backwards(plan_.schedule)) return;
-    // A search asks this of thousands of long schedules; of one stage, some have nothing apart.
-    const bool known = plan_.schedule != ScheduleKind::Custom && parallel_.pp > 1;
-    if (known || has_parts_apart(schedule_of(plan_)))
+    if (puts_parts_apart())
       fail(
           "zero",
           fmt::format("zero_stage = {} reduces a layer's gradients right after its backward, which "
                       "this schedule splits or overlaps; use zero_stage = 1, or schedule '1f1b', "
                       "'gpipe' or 'interleaved'",
                       plan_.zero_stage));
+  }
+
+  /// A search asks this of thousands of long schedules.
+  bool puts_parts_apart() const {
+    switch (plan_.schedule) {
+      case ScheduleKind::OverlappedOneFOneB:
+        return plan_.num_microbatches() > 1;
+      case ScheduleKind::Custom:
+        return has_parts_apart(schedule_of(plan_));
+      default:  // of one stage, some have nothing apart
+        return parallel_.pp > 1 || has_parts_apart(schedule_of(plan_));
+    }
   }
 
   void batch() {

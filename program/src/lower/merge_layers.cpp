@@ -288,7 +288,7 @@ std::vector<bool> merged_tasks(const Program& program, const ListedOperations& l
 /// Where parameters are frozen, some of a layer's tasks have little work left, and their
 /// communication runs beside other layers': one such plan in a thousand took other time on a rank.
 bool merges_layers(const Plan& plan) {
-  return plan.frozen.empty() && plan.zero_stage < 2 && plan.schedule != ScheduleKind::DualPipeV &&
+  return plan.frozen.empty() && plan.zero_stage < 2 && !overlaps_tasks(plan.schedule) &&
          plan.schedule != ScheduleKind::Custom && plan.offload_activations == 0;
 }
 

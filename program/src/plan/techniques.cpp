@@ -43,6 +43,7 @@ const std::vector<Technique>& techniques() {
       {"gpipe", scheduled<ScheduleKind::GPipe>},
       {"1f1b", scheduled<ScheduleKind::OneFOneB>},
       {"interleaved", scheduled<ScheduleKind::Interleaved>},
+      {"1f1b-overlapped", scheduled<ScheduleKind::OverlappedOneFOneB>},
       {"zb-h1", scheduled<ScheduleKind::ZbH1>},
       {"zb-v", scheduled<ScheduleKind::ZbV>},
       {"dualpipe-v", scheduled<ScheduleKind::DualPipeV>},

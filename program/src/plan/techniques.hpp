@@ -23,7 +23,7 @@ const std::vector<Technique>& techniques();
 std::vector<std::size_t> techniques_of(const Plan& plan, std::span<const Technique> all);
 
 /// Pairs of techniques, and techniques alone: bit pair_index(a, b), a <= b; (a, a) is a alone.
-constexpr std::size_t kMostTechniques = 48;
+constexpr std::size_t kMostTechniques = 64;
 using PairSet = std::bitset<kMostTechniques * kMostTechniques>;
 constexpr std::size_t pair_index(std::size_t a, std::size_t b) {
   return a * kMostTechniques + b;

@@ -1,6 +1,7 @@
 #include "program/schedule/generators.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "schedule/stage_tasks.hpp"
@@ -20,6 +21,44 @@ std::vector<Task> alternate(const std::vector<Task>& forwards, const std::vector
   }
   tasks.insert(tasks.end(), next, backwards.end());
   return tasks;
+}
+
+/// Runs together each forward from `warmup` on and the backward behind it.
+std::vector<Task> in_pairs(const std::vector<Task>& tasks, int warmup) {
+  std::vector<Task> paired(tasks.begin(), tasks.begin() + warmup);
+  for (auto task = tasks.begin() + warmup; task != tasks.end(); ++task) {
+    if (task->kind == TaskKind::Forward) continue;
+    const Task& before = *std::prev(task);
+    const bool pairs = task != tasks.begin() + warmup && before.kind == TaskKind::Forward;
+    paired.push_back(pairs ? Task{.kind = TaskKind::Overlapped,
+                                  .microbatch = before.microbatch,
+                                  .chunk = before.chunk,
+                                  .backward_microbatch = task->microbatch,
+                                  .backward_chunk = task->chunk}
+                           : *task);
+  }
+  return paired;
+}
+
+struct Passes {
+  std::vector<Task> forwards, backwards;
+};
+
+/// Micro-batches go through the chunks in groups of pp, so that a rank's next chunk is fed just
+/// when the first of the group has gone round. A last group that is not whole is a whole one with
+/// tasks left out: larger groups would have less bubble, but let a stage run further ahead of the
+/// next than one message.
+Passes in_groups(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks) {
+  const auto groups =
+      static_cast<int>(generated_microbatches(kind, num_stages, num_microbatches) / num_stages);
+  Passes passes;
+  for (int group = 0; group < groups; ++group)
+    for (int chunk = 0; chunk < num_chunks; ++chunk)
+      for (int m = group * num_stages; m < (group + 1) * num_stages; ++m) {
+        passes.forwards.push_back(forward(m, chunk));
+        passes.backwards.push_back(backward(m, num_chunks - 1 - chunk));
+      }
+  return passes;
 }
 
 std::vector<Task> dualpipe_v_stage(int pp, int stage, int num_microbatches) {
@@ -92,24 +131,27 @@ Schedule one_f_one_b(int num_stages, int num_microbatches) {
 
 Schedule interleaved(int num_stages, int num_microbatches, int num_chunks) {
   if (num_chunks == 1) return one_f_one_b(num_stages, num_microbatches);
-  // Micro-batches go through the chunks in groups of pp, so that a rank's next chunk is fed just
-  // when the first of the group has gone round. A last group that is not whole is a whole one with
-  // tasks left out: larger groups would have less bubble, but let a stage run further ahead of the
-  // next than one message.
-  const auto groups = static_cast<int>(
-      generated_microbatches(ScheduleKind::Interleaved, num_stages, num_microbatches) / num_stages);
-  std::vector<Task> forwards, backwards;
-  for (int group = 0; group < groups; ++group)
-    for (int chunk = 0; chunk < num_chunks; ++chunk)
-      for (int m = group * num_stages; m < (group + 1) * num_stages; ++m) {
-        forwards.push_back(forward(m, chunk));
-        backwards.push_back(backward(m, num_chunks - 1 - chunk));
-      }
   Schedule schedule{.tasks = {}, .num_chunks = num_chunks};
+  const Passes passes =
+      in_groups(ScheduleKind::Interleaved, num_stages, num_microbatches, num_chunks);
   for (int stage = 0; stage < num_stages; ++stage) {
     const int warmup = std::min(2 * (num_stages - 1 - stage) + (num_chunks - 1) * num_stages,
-                                static_cast<int>(forwards.size()));
-    schedule.tasks.push_back(of_first(num_microbatches, alternate(forwards, backwards, warmup)));
+                                static_cast<int>(passes.forwards.size()));
+    schedule.tasks.push_back(
+        of_first(num_microbatches, alternate(passes.forwards, passes.backwards, warmup)));
+  }
+  return schedule;
+}
+
+Schedule overlapped_one_f_one_b(int num_stages, int num_microbatches, int num_chunks) {
+  Schedule schedule{.tasks = {}, .num_chunks = num_chunks};
+  const Passes passes =
+      in_groups(ScheduleKind::OverlappedOneFOneB, num_stages, num_microbatches, num_chunks);
+  for (int stage = 0; stage < num_stages; ++stage) {
+    const int warmup = std::min(2 * (num_stages - 1 - stage) + (num_chunks - 1) * num_stages + 1,
+                                static_cast<int>(passes.forwards.size()));
+    schedule.tasks.push_back(of_first(
+        num_microbatches, in_pairs(alternate(passes.forwards, passes.backwards, warmup), warmup)));
   }
   return schedule;
 }
@@ -131,10 +173,15 @@ std::optional<int> fixed_chunks(ScheduleKind kind) {
     case ScheduleKind::DualPipeV:
       return 2;
     case ScheduleKind::Interleaved:
+    case ScheduleKind::OverlappedOneFOneB:
     case ScheduleKind::Custom:
       return std::nullopt;
   }
   throw InvariantError("unknown schedule");
+}
+
+int fewest_chunks(ScheduleKind kind) {
+  return fixed_chunks(kind).value_or(kind == ScheduleKind::Interleaved ? 2 : 1);
 }
 
 std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
@@ -142,6 +189,7 @@ std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
   const auto stages = std::int64_t{num_stages};
   switch (kind) {
     case ScheduleKind::Interleaved:
+    case ScheduleKind::OverlappedOneFOneB:
       return (num_microbatches + stages - 1) / stages * stages;
     case ScheduleKind::ZbV:  // until the first has come back
       return std::max(2 * stages - 1, num_microbatches);
@@ -160,6 +208,8 @@ Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches, 
       return one_f_one_b(num_stages, num_microbatches);
     case ScheduleKind::Interleaved:
       return interleaved(num_stages, num_microbatches, num_chunks);
+    case ScheduleKind::OverlappedOneFOneB:
+      return overlapped_one_f_one_b(num_stages, num_microbatches, num_chunks);
     case ScheduleKind::ZbH1:
       return zb_h1(num_stages, num_microbatches);
     case ScheduleKind::ZbV:

@@ -180,6 +180,14 @@ bool has_whole_backwards(ScheduleKind kind) {
          kind == ScheduleKind::Interleaved;
 }
 
+bool overlaps_tasks(ScheduleKind kind) {
+  return kind == ScheduleKind::OverlappedOneFOneB || kind == ScheduleKind::DualPipeV;
+}
+
+bool loops_over_chunks(ScheduleKind kind) {
+  return kind == ScheduleKind::Interleaved || kind == ScheduleKind::OverlappedOneFOneB;
+}
+
 bool splits_backward(const Schedule& schedule) {
   return std::ranges::any_of(schedule.tasks, [](const std::vector<Task>& tasks) {
     return std::ranges::find(tasks, TaskKind::BackwardInput, &Task::kind) != tasks.end();

@@ -29,7 +29,7 @@ std::int64_t operations_of(const program::Plan& plan) {
 
 /// Micro-batches that a schedule of the plan's kind can have, at most `most`; 0 = none.
 int allowed_microbatches(const program::Plan& plan, int most) {
-  const int step = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
+  const int step = program::loops_over_chunks(plan.schedule) ? plan.parallel.pp : 1;
   for (int count = most / step * step; count > 0; count -= step)
     if (program::check(with_microbatches(plan, count)).empty()) return count;
   return 0;

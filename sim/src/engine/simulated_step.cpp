@@ -49,6 +49,7 @@ int shortest_repeating(const program::Plan& plan, const Cluster& cluster) {
     case program::ScheduleKind::ZbH1:
       return 2 * pp + kSlack;
     case program::ScheduleKind::Interleaved:
+    case program::ScheduleKind::OverlappedOneFOneB:
     case program::ScheduleKind::ZbV:
     case program::ScheduleKind::DualPipeV:
       return 4 * pp + kSlack;
@@ -107,7 +108,7 @@ class Tries {
 std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster& cluster,
                                        Tries& tries) {
   const int all = plan.num_microbatches();
-  const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
+  const int period = program::loops_over_chunks(plan.schedule) ? plan.parallel.pp : 1;
   const int shortest = shortest_repeating(plan, cluster);
   int fewer = shortest + (all - shortest) % period;
   const auto is_worth_it = [&] {

@@ -17,7 +17,7 @@ using program::Plan;
 using program::RecomputedPart;
 
 /// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
-/// of another micro-batch, the second; the first and the third have both gradients apart.
+/// of another micro-batch, the second; the first and the third may have both gradients apart.
 std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatches) {
   program::Schedule schedule;
   for (int stage = 0; stage < pp; ++stage) {
@@ -25,7 +25,7 @@ std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatche
     const int ahead = pp - stage;
     for (int m = 0; m < std::min(ahead, num_microbatches); ++m) tasks.push_back({.microbatch = m});
     for (int m = 0; m < num_microbatches; ++m) {
-      const bool overlapped = mix == TaskMix::Overlapped && m == 1;
+      const bool overlapped = overlaps(mix) && m == 1;
       if (overlapped) {
         tasks.push_back({.kind = program::TaskKind::Overlapped,
                          .microbatch = m + ahead,
@@ -33,6 +33,10 @@ std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatche
         continue;
       }
       if (m + ahead < num_microbatches) tasks.push_back({.microbatch = m + ahead});
+      if (!splits(mix)) {
+        tasks.push_back({.kind = program::TaskKind::BackwardFull, .microbatch = m});
+        continue;
+      }
       tasks.push_back({.kind = program::TaskKind::BackwardInput, .microbatch = m});
       tasks.push_back({.kind = program::TaskKind::BackwardWeight, .microbatch = m});
     }
@@ -56,7 +60,7 @@ int expert_replicas(const program::ParallelConfig& p) {
 Plan small_plan(const Plan& plan, const RecomputedPart& recompute, TaskMix mix, int pp) {
   const auto& p = plan.parallel;
   // The first writes gradients, the second adds; a third one where the second is overlapped.
-  const int microbatches = mix == TaskMix::Overlapped ? pp + 2 : 2;
+  const int microbatches = overlaps(mix) ? pp + 2 : 2;
   Plan small = plan;
   small.cluster_json.clear();
   small.prediction.reset();
@@ -229,7 +233,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
                                     const TaskGroups& groups) {
   // Three stages have all that two have: an embedding, or a head.
   const int chunks = plan.parallel.pp * plan.parallel.vpp;
-  const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);
+  const int num_stages = chunks == 2 && !splits(mix) ? 3 : std::min(chunks, 3);
   describe(keys, recompute, mix, groups, num_stages, plan.model.moe.has_value());
   key_.add(plan.offload_activations);
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
@@ -238,7 +242,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
   set.num_stages = num_stages;
   set.ends = pipelines_of(plan, keys, recompute, mix, groups, num_stages);
   set.middle = set.ends;
-  if (mix == TaskMix::Full && num_stages == 1)
+  if (!splits(mix) && num_stages == 1)
     set.middle = pipelines_of(plan, keys, recompute, mix, groups, 3);
   return set;
 }

@@ -67,7 +67,7 @@ BusyTime mean_busy(const NodeStages& stages) {
 /// Not followed operation by operation:
 /// - what ZeRO-2 and 3 stream delays one task as it does another, and a pipeline's first and last
 ///   ones as those in between;
-/// - tasks that a DualPipe-V overlaps take turns in two steps, in the engine at every operation;
+/// - tasks that a schedule overlaps take turns in two steps, in the engine at every operation;
 /// - what is reduced beside the last backwards of an interleaved pipeline delays its own stage, not
 ///   those that wait for it;
 /// - copies of offloaded activations delay one forward as they do another;
@@ -78,7 +78,7 @@ bool is_rough(const Plan& plan, const Cluster& cluster) {
   const int purposes = (p.tp > 1) + (p.cp > 1) + (p.ep * p.etp > 1) + (p.pp > 1) + (p.dp > 1);
   const bool shares_link = cluster.fabric.size() == 1 && purposes > 1;
   const bool reduces_between_chunks = plan.schedule == ScheduleKind::Interleaved && p.dp * p.cp > 1;
-  return plan.zero_stage >= 2 || plan.schedule == ScheduleKind::DualPipeV ||
+  return plan.zero_stage >= 2 || program::overlaps_tasks(plan.schedule) ||
          plan.offload_activations > 0 || reduces_between_chunks || shares_link;
 }
 

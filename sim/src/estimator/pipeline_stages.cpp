@@ -115,7 +115,7 @@ void PipelineStages::price_different(const StagePricing& pricing,
   const program::ParallelConfig& p = pricing.plan.parallel;
   const auto placement = schedule.schedule().placement;
   const int end = program::place_of(placement, p.pp, p.pp * p.vpp - 1).stage;
-  const bool split = schedule.mix() != TaskMix::Full;
+  const bool split = splits(schedule.mix());
   const auto& chunks = current_->chunks;
   const std::vector<double> from_zero = {0};
   const bool single = pricing.plan.num_microbatches() == 1;

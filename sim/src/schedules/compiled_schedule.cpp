@@ -49,9 +49,10 @@ CompiledSchedule::CompiledSchedule(program::Schedule schedule) : schedule_(std::
     for (const Task& task : tasks) {
       num_microbatches_ =
           std::max({num_microbatches_, task.microbatch + 1, task.backward_microbatch + 1});
-      if (task.kind == TaskKind::Overlapped) mix_ = TaskMix::Overlapped;
+      if (task.kind == TaskKind::Overlapped) mix_ = TaskMix::OverlappedFull;
     }
-  if (mix_ != TaskMix::Overlapped && program::splits_backward(schedule_)) mix_ = TaskMix::Split;
+  if (program::splits_backward(schedule_))
+    mix_ = overlaps(mix_) ? TaskMix::Overlapped : TaskMix::Split;
   loads_.resize(schedule_.tasks.size());
 }
 
@@ -118,7 +119,7 @@ void CompiledSchedule::compile_steps() {
 }
 
 bool CompiledSchedule::runs_alone(const SolverInput& input) const {
-  if (mix_ == TaskMix::Overlapped || input.receiver_copies || input.wake > 0) return false;
+  if (overlaps(mix_) || input.receiver_copies || input.wake > 0) return false;
   const auto reduces = [](const SolverChunk& chunk) { return chunk.reduction > 0; };
   for (const SolverStage& stage : input.stages)
     if (std::ranges::any_of(stage.chunks, reduces)) return false;

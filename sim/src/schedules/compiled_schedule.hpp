@@ -16,7 +16,19 @@
 namespace meshplan::sim {
 
 /// Kinds of tasks that a schedule has.
-enum class TaskMix { Full, Split, Overlapped };
+enum class TaskMix {
+  Full,
+  Split,
+  Overlapped,  // and some that are split
+  OverlappedFull,
+};
+/// Are weight gradients put off by some?
+constexpr bool splits(TaskMix mix) {
+  return mix == TaskMix::Split || mix == TaskMix::Overlapped;
+}
+constexpr bool overlaps(TaskMix mix) {
+  return mix == TaskMix::Overlapped || mix == TaskMix::OverlappedFull;
+}
 
 /// What a stage keeps from task to task.
 struct StageActivations {

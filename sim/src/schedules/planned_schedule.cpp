@@ -80,11 +80,11 @@ std::vector<double> PlannedSchedule::least_ends(int num_microbatches,
     ends.push_back(begin);
     for (const SolverChunk& chunk : stage.chunks) {
       double first = chunk.backward_first, other = chunk.backward, saved = 0;
-      if (mix != TaskMix::Full) {  // some of whose backwards are whole, too
+      if (splits(mix)) {  // some of whose backwards are whole, too
         first = std::min(first, chunk.input + chunk.weight_first);
         other = std::min(other, chunk.input + chunk.weight);
       }
-      if (mix == TaskMix::Overlapped) saved = std::max(0.0, chunk.overlap_saves);
+      if (overlaps(mix)) saved = std::max(0.0, chunk.overlap_saves);
       ends.back() += first + others * other + num_microbatches * (chunk.forward - saved);
     }
     if (s < input.transfers.size())

@@ -197,13 +197,13 @@ TEST_CASE("a schedule or a number of chunks that is pinned is enumerated", "[pla
         Names{"interleaved vpp=2", "interleaved vpp=4", "interleaved vpp=8"});
   CHECK(choices({.pp = 2, .vpp = 2}) == Names{"interleaved vpp=2", "zb-v", "dualpipe-v"});
   CHECK(choices({.pp = 2, .vpp = 3}) == Names{"interleaved vpp=3"});
-  CHECK(chunked_schedules(4, 12) ==
+  CHECK(chunked_schedules({.pp = 4}, 12) ==
         std::vector<ScheduleChoice>{{program::ScheduleKind::Interleaved, 2},
                                     {program::ScheduleKind::Interleaved, 3},
                                     {program::ScheduleKind::ZbH1, 1},
                                     {program::ScheduleKind::ZbV, 2},
                                     {program::ScheduleKind::DualPipeV, 2}});
-  CHECK(chunked_schedules(1, 12).empty());
+  CHECK(chunked_schedules({}, 12).empty());
 }
 
 // Llama 3 405B: 126 layers, embedding and head make 128 (Llama 3 team 2024, section 3.3.2).
@@ -214,8 +214,8 @@ TEST_CASE("embedding and head fill up chunks that layers alone do not", "[planne
   CHECK_FALSE(ends_fill_up(16, 80));
   CHECK_FALSE(ends_fill_up(32, 80));  // 82 is no multiple of 32
   const ScheduleChoice one_layer_a_chunk{program::ScheduleKind::Interleaved, 8};
-  CHECK(std::ranges::count(chunked_schedules(16, 126), one_layer_a_chunk) == 1);
-  CHECK(std::ranges::count(chunked_schedules(16, 120), one_layer_a_chunk) == 0);
+  CHECK(std::ranges::count(chunked_schedules({.pp = 16}, 126), one_layer_a_chunk) == 1);
+  CHECK(std::ranges::count(chunked_schedules({.pp = 16}, 120), one_layer_a_chunk) == 0);
 }
 
 TEST_CASE("buckets grow with the ranks that sum them", "[planner][space]") {

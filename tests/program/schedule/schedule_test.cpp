@@ -111,8 +111,8 @@ std::vector<std::pair<Schedule, int>> all_schedules() {
            {ScheduleKind::GPipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1, ScheduleKind::ZbV,
             ScheduleKind::DualPipeV})
         all.emplace_back(make_schedule(kind, pp, m), m);
-      for (int vpp = 1; vpp <= 4; ++vpp)
-        all.emplace_back(make_schedule(ScheduleKind::Interleaved, pp, m, vpp), m);
+      for (const ScheduleKind kind : {ScheduleKind::Interleaved, ScheduleKind::OverlappedOneFOneB})
+        for (int vpp = 1; vpp <= 4; ++vpp) all.emplace_back(make_schedule(kind, pp, m, vpp), m);
     }
   return all;
 }
@@ -186,6 +186,8 @@ TEST_CASE("What a generated schedule repeats three times it repeats any number o
   for (const auto& [kind, chunks] : {Generated{ScheduleKind::OneFOneB, 1},
                                      {ScheduleKind::Interleaved, 2},
                                      {ScheduleKind::Interleaved, 3},
+                                     {ScheduleKind::OverlappedOneFOneB, 1},
+                                     {ScheduleKind::OverlappedOneFOneB, 2},
                                      {ScheduleKind::ZbH1, 1},
                                      {ScheduleKind::ZbV, 2},
                                      {ScheduleKind::DualPipeV, 2}})
@@ -356,6 +358,43 @@ TEST_CASE("Interleaved 1F1B holds (vpp - 1) pp + 2 (pp - 1 - stage) + 1 chunks a
         const Schedule schedule = interleaved(pp, 4 * pp, vpp);
         CHECK(max_in_flight(schedule, stage) == (vpp - 1) * pp + 2 * (pp - 1 - stage) + 1);
         CHECK(max_in_flight(schedule, 0) == pp * vpp + pp - 1);
+      }
+}
+
+TEST_CASE("1F1B in pairs is the order worked out by hand", "[program][schedule]") {
+  const Schedule alone = overlapped_one_f_one_b(1, 3, 1);
+  CHECK(text_of(alone.tasks[0]) == "F0 F1+B0 F2+B1 B2");
+  const Schedule two = overlapped_one_f_one_b(2, 4, 1);
+  CHECK(text_of(two.tasks[0]) == "F0 F1 F2 F3+B0 B1 B2 B3");
+  CHECK(text_of(two.tasks[1]) == "F0 F1+B0 F2+B1 F3+B2 B3");
+  const Schedule chunks = overlapped_one_f_one_b(2, 4, 2);
+  CHECK(text_of(chunks.tasks[0], true) ==
+        "F0a F1a F0b F1b F2a F3a+B0b F2b+B1b F3b+B0a B1a B2b B3b B2a B3a");
+  CHECK(text_of(chunks.tasks[1], true) ==
+        "F0a F1a F0b F1b+B0b F2a+B1b F3a+B0a F2b+B1a F3b+B2b B3b B2a B3a");
+}
+
+TEST_CASE("1F1B in pairs holds one chunk more than interleaved 1F1B, and twice 1F1B's",
+          "[program][schedule]") {
+  for (int pp = 1; pp <= 5; ++pp)
+    for (int vpp = 1; vpp <= 4; ++vpp)
+      for (int stage = 0; stage < pp; ++stage) {
+        CAPTURE(pp, vpp, stage);
+        const Schedule schedule = overlapped_one_f_one_b(pp, 4 * pp, vpp);
+        const int held = max_in_flight(schedule, stage);
+        CHECK(held == (vpp - 1) * pp + 2 * (pp - 1 - stage) + 2);
+        if (vpp > 1) CHECK(held == max_in_flight(interleaved(pp, 4 * pp, vpp), stage) + 1);
+        if (vpp == 1) CHECK(held == 2 * max_in_flight(one_f_one_b(pp, 4 * pp), stage));
+      }
+}
+
+TEST_CASE("1F1B in pairs has the bubble of interleaved 1F1B where pairs save nothing",
+          "[program][schedule]") {
+  for (int pp = 1; pp <= 5; ++pp)
+    for (int vpp = 1; vpp <= 4; ++vpp)
+      for (int m = 2 * pp; m <= 4 * pp; m += pp) {
+        CAPTURE(pp, vpp, m);
+        CHECK(makespan(overlapped_one_f_one_b(pp, m, vpp)) == 3 * vpp * m + 3 * (pp - 1));
       }
 }
 

@@ -65,6 +65,7 @@ std::vector<NamedPlan> plans() {
       {"cp ulysses", over_context(ContextMethod::Ulysses, 0)},
       {"tied embedding over stages", large_plan("gpt2-xl", {.pp = 4})},
       {"interleaved", in_pipeline(ScheduleKind::Interleaved, 2)},
+      {"1f1b-overlapped", in_pipeline(ScheduleKind::OverlappedOneFOneB, 2)},
       {"zb-v", in_pipeline(ScheduleKind::ZbV, 2)},
       {"dualpipe-v", in_pipeline(ScheduleKind::DualPipeV, 2)},
       {"zero-hybrid", with(dp,

@@ -208,6 +208,8 @@ Bugs pipeline_bugs() {
        share_kept_place},
       {"interleaved", "two layers' weights swapped", chunked(ScheduleKind::Interleaved),
        swap_layers},
+      {"1f1b-overlapped", "two micro-batches keep activations in one place",
+       chunked(ScheduleKind::OverlappedOneFOneB), share_kept_place},
       {"zb-h1", "W pass skipped once", scheduled(pp, ScheduleKind::ZbH1), skip_one_weight_gradient},
       {"zb-v", "W pass skipped once", chunked(ScheduleKind::ZbV), skip_one_weight_gradient},
       {"dualpipe-v", "two micro-batches keep activations in one place",

@@ -349,8 +349,9 @@ std::vector<Plan> tight_expert_plans() {
   std::erase_if(plans, [](const Plan& plan) { return plan.parallel.ep == 1; });
   const models::ModelSpec model = plans.front().model;
   using program::ScheduleKind;
-  for (const auto schedule : {ScheduleKind::GPipe, ScheduleKind::ZbH1, ScheduleKind::Interleaved,
-                              ScheduleKind::ZbV, ScheduleKind::DualPipeV}) {
+  for (const auto schedule :
+       {ScheduleKind::GPipe, ScheduleKind::ZbH1, ScheduleKind::Interleaved,
+        ScheduleKind::OverlappedOneFOneB, ScheduleKind::ZbV, ScheduleKind::DualPipeV}) {
     const bool chunks = schedule != ScheduleKind::GPipe && schedule != ScheduleKind::ZbH1;
     plans.push_back(make_plan(model, {.pp = 2, .vpp = chunks ? 2 : 1, .dp = 2, .ep = 2}));
     plans.back().schedule = schedule;
@@ -408,7 +409,7 @@ TEST_CASE("What a step reports of rows beyond the plan is what it allocated",
   const std::int64_t row_bytes = (64 + 2 * 32 + 32) * size_of(plan.workload.precision);
   const std::int64_t kept = plan.model.num_layers * 2 * program::balanced_rows(plan) * row_bytes;
   CHECK(beyond.bytes >= static_cast<double>(kept));
-  CHECK(beyond.bytes < 3 * static_cast<double>(kept));
+  CHECK(beyond.bytes <= 3 * static_cast<double>(kept));
 }
 
 TEST_CASE("Too little memory for rows beyond the plan is said with what helps",

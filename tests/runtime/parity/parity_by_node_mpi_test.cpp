@@ -7,6 +7,7 @@
 #include "lower/link.hpp"
 #include "program/certificate/tolerance.hpp"
 #include "program/checks/check.hpp"
+#include "program/plan/plan_names.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
@@ -53,8 +54,9 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
     plan.expert_node_ranks = layout.node_ranks;
     plan.recompute.kind = static_cast<RecomputeKind>(count % 3);
     if (plan.parallel.pp > 1)
-      plan.schedule = count % 2 == 0 ? ScheduleKind::ZbH1 : ScheduleKind::OneFOneB;
+      plan.schedule = count % 2 == 0 ? ScheduleKind::ZbH1 : ScheduleKind::OverlappedOneFOneB;
     if (plan.parallel.pp == 1) plan.zero_stage = count % 4;
+    if (plan.zero_stage == 1) plan.schedule = ScheduleKind::OverlappedOneFOneB;
     REQUIRE(program::check(plan).empty());
     plans.push_back(plan);
   }
@@ -62,8 +64,8 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
 }
 
 std::string describe(const Plan& plan) {
-  return fmt::format("{}: {} nodes of {} recompute {} zero {}", plan.model.name,
-                     to_string(plan.parallel), plan.expert_node_ranks,
+  return fmt::format("{}: {} {} nodes of {} recompute {} zero {}", plan.model.name,
+                     to_string(plan.parallel), name_of(plan.schedule), plan.expert_node_ranks,
                      static_cast<int>(plan.recompute.kind), plan.zero_stage);
 }
 

@@ -54,6 +54,10 @@ std::vector<Plan> scheduled_plans(const models::ModelSpec& model) {
   add(ScheduleKind::Interleaved, {.pp = 1, .vpp = 4});
   add(ScheduleKind::Interleaved, {.pp = 3, .vpp = 2}, {0, 1, 1, 1, 1, 0});
   add(ScheduleKind::Interleaved, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sp = true});
+  add(ScheduleKind::OverlappedOneFOneB, {.pp = 1, .dp = 2});
+  add(ScheduleKind::OverlappedOneFOneB, {.tp = 2, .pp = 2, .dp = 2, .sp = true});
+  add(ScheduleKind::OverlappedOneFOneB, {.tp = 2, .pp = 2, .vpp = 2});
+  add(ScheduleKind::OverlappedOneFOneB, {.pp = 3, .vpp = 2}, {0, 1, 1, 1, 1, 0});
   add(ScheduleKind::ZbH1, {.pp = 2, .dp = 2}, {1, 3});
   add(ScheduleKind::ZbH1, {.tp = 2, .pp = 4, .sp = true});
   add(ScheduleKind::ZbH1, {.tp = 4, .pp = 2});

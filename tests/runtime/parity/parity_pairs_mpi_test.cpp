@@ -147,6 +147,7 @@ const std::map<std::string, Change> kChanges = {
     {"gpipe", [](Parts& p) { use_pipeline(p, ScheduleKind::GPipe, 1); }},
     {"1f1b", [](Parts& p) { use_pipeline(p, ScheduleKind::OneFOneB, 1); }},
     {"interleaved", [](Parts& p) { use_pipeline(p, ScheduleKind::Interleaved, 2); }},
+    {"1f1b-overlapped", [](Parts& p) { use_pipeline(p, ScheduleKind::OverlappedOneFOneB, 1); }},
     {"zb-h1", [](Parts& p) { use_pipeline(p, ScheduleKind::ZbH1, 1); }},
     {"zb-v", [](Parts& p) { use_pipeline(p, ScheduleKind::ZbV, 2); }},
     {"dualpipe-v", [](Parts& p) { use_pipeline(p, ScheduleKind::DualPipeV, 2); }},

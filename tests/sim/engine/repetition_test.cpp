@@ -59,6 +59,8 @@ TEST_CASE(
                           Case{ScheduleKind::Interleaved, {.pp = 4, .vpp = 2, .dp = 2}},
                           Case{ScheduleKind::Interleaved, {.tp = 2, .pp = 2, .vpp = 4}},
                           Case{ScheduleKind::ZbV, {.pp = 4, .vpp = 2, .dp = 2}},
+                          Case{ScheduleKind::OverlappedOneFOneB, {.pp = 4, .vpp = 2, .dp = 2}},
+                          Case{ScheduleKind::OverlappedOneFOneB, {.tp = 2, .pp = 4}},
                           Case{ScheduleKind::DualPipeV, {.pp = 4, .vpp = 2, .dp = 2}},
                           Case{ScheduleKind::DualPipeV, {.tp = 2, .pp = 8, .vpp = 2}}})
     for (const int microbatches : {247, 268})

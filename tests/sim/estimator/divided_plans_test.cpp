@@ -119,6 +119,7 @@ std::vector<program::Plan> frozen_plans() {
            {head, {.pp = 2, .dp = 2}},
            {middle, {.pp = 2}, ScheduleKind::GPipe},
            {lowest, {.pp = 2, .vpp = 2}, ScheduleKind::Interleaved},
+           {lowest, {.pp = 2}, ScheduleKind::OverlappedOneFOneB},
            {lowest, {.pp = 2}, ScheduleKind::ZbH1},
            {middle, {.pp = 2}, ScheduleKind::ZbH1},
            {middle, {.pp = 2, .vpp = 2}, ScheduleKind::ZbV},

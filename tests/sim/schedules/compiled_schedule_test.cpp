@@ -20,11 +20,17 @@ struct Shape {
 };
 
 std::vector<Shape> shapes() {
-  return {{ScheduleKind::GPipe, 4, 6, 1},       {ScheduleKind::OneFOneB, 1, 5, 1},
-          {ScheduleKind::OneFOneB, 4, 11, 1},   {ScheduleKind::OneFOneB, 6, 3, 1},
-          {ScheduleKind::Interleaved, 4, 8, 3}, {ScheduleKind::Interleaved, 2, 7, 2},
-          {ScheduleKind::ZbH1, 4, 9, 1},        {ScheduleKind::ZbV, 4, 10, 2},
-          {ScheduleKind::DualPipeV, 4, 10, 2}};
+  return {{ScheduleKind::GPipe, 4, 6, 1},
+          {ScheduleKind::OneFOneB, 1, 5, 1},
+          {ScheduleKind::OneFOneB, 4, 11, 1},
+          {ScheduleKind::OneFOneB, 6, 3, 1},
+          {ScheduleKind::Interleaved, 4, 8, 3},
+          {ScheduleKind::Interleaved, 2, 7, 2},
+          {ScheduleKind::ZbH1, 4, 9, 1},
+          {ScheduleKind::ZbV, 4, 10, 2},
+          {ScheduleKind::DualPipeV, 4, 10, 2},
+          {ScheduleKind::OverlappedOneFOneB, 4, 11, 1},
+          {ScheduleKind::OverlappedOneFOneB, 2, 7, 2}};
 }
 
 /// Stages of unequal speed.

@@ -137,8 +137,9 @@ TEST_CASE("Without a pipeline other software has no schedule", "[sim][software]"
   plan.parallel = {.tp = 4, .cp = 1, .pp = 1, .vpp = 1, .dp = 16, .sp = true};
   plan.schedule = program::ScheduleKind::OneFOneB;
   const RunPrediction expected = predict(run_of(on_stack(plan, "megatron-core"), "dgx-h100"));
-  for (const auto kind : {program::ScheduleKind::GPipe, program::ScheduleKind::ZbV,
-                          program::ScheduleKind::DualPipeV, program::ScheduleKind::Custom}) {
+  for (const auto kind :
+       {program::ScheduleKind::GPipe, program::ScheduleKind::ZbV, program::ScheduleKind::DualPipeV,
+        program::ScheduleKind::OverlappedOneFOneB, program::ScheduleKind::Custom}) {
     plan.schedule = kind;
     CHECK(predict(run_of(on_stack(plan, "megatron-core"), "dgx-h100")) == expected);
   }

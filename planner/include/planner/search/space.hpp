@@ -166,14 +166,16 @@ std::string describe(const Candidate& candidate);
 /// first and the last chunk hold a layer less (Llama 3 team 2024, section 3.3.2).
 bool ends_fill_up(int chunks, int num_layers);
 
-/// Schedules beside 1F1B and GPipe with the chunks that they can have on `pp` stages of a model of
-/// `num_layers`: those of an interleaved one divide the layers, or are a power of two.
+/// Schedules beside 1F1B and GPipe with the chunks that they can have on `parallel.pp` stages of a
+/// model of `num_layers`: those of an interleaved one divide the layers, or are a power of two.
+/// Tasks of 1F1B are overlapped where experts' exchanges may be hidden so, with ep > 1.
 struct ScheduleChoice {
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   int vpp = 1;
   bool operator==(const ScheduleChoice&) const = default;
 };
-std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers,
+std::vector<ScheduleChoice> chunked_schedules(const program::ParallelConfig& parallel,
+                                              int num_layers,
                                               const Space& space = space_preset("default"),
                                               const Constraints& pins = {});
 

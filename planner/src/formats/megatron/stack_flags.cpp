@@ -35,6 +35,12 @@ Flag stated(std::string_view name, Group group, Switch setting, bool (*applies)(
 bool has_experts(const Plan& p) {
   return p.model.moe.has_value();
 }
+/// A plan's own schedule says so, or the stack's setting.
+bool overlaps_exchanges(const Plan& p) {
+  const bool in_pairs = p.schedule == program::ScheduleKind::OverlappedOneFOneB;
+  return (in_pairs && p.parallel.ep > 1) ||
+         (has_experts(p) && p.stack.settings.overlap_ep.value_or(false));
+}
 bool sums_gradients(const Plan& p) {
   return p.parallel.dp * p.parallel.cp > 1;
 }
@@ -57,8 +63,8 @@ std::vector<Flag> communication_flags() {
           "--no-overlap-p2p-communication", group,
           [](const Plan& p) { return p.parallel.vpp > 1 && p.stack.settings.overlap_p2p == false; },
           [](Reading& reading, bool given) { settings_of(reading).overlap_p2p = !given; }),
-      stated("--overlap-moe-expert-parallel-comm", group, &StackSettings::overlap_ep, has_experts,
-             false),
+      toggle("--overlap-moe-expert-parallel-comm", group, overlaps_exchanges,
+             [](Reading& reading, bool given) { settings_of(reading).overlap_ep = given; }),
   };
 }
 

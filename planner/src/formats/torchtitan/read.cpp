@@ -222,9 +222,10 @@ class TitanPlanner {
       fail(fmt::format("{}: has {} lines, but pipeline_parallel_degree is {}", file,
                        schedule.num_stages(), plan().parallel.pp));
     plan().parallel.vpp = schedule.num_chunks;
-    for (const ScheduleKind kind :
-         {ScheduleKind::Interleaved, ScheduleKind::ZbH1, ScheduleKind::DualPipeV}) {
-      const int chunks = kind == ScheduleKind::ZbH1 ? 1 : std::max(2, schedule.num_chunks);
+    for (const ScheduleKind kind : {ScheduleKind::Interleaved, ScheduleKind::OverlappedOneFOneB,
+                                    ScheduleKind::ZbH1, ScheduleKind::DualPipeV}) {
+      const int chunks = program::fixed_chunks(kind).value_or(
+          std::max(program::fewest_chunks(kind), schedule.num_chunks));
       if (chunks != schedule.num_chunks) continue;
       if (program::make_schedule(kind, schedule.num_stages(), plan().num_microbatches(), chunks) ==
           schedule) {

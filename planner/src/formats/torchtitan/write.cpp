@@ -123,7 +123,8 @@ Division division_of(const Plan& plan) {
 Facts settings_of(const Plan& plan, const ScheduleWords& schedule) {
   Facts facts = {{"cuda_graphs", 0}, {"flex_attention", 1}};
   if (schedule.csv) {
-    for (const char* name : {"one_f_one_b", "gpipe", "interleaved", "zb_h1", "zb_v", "dualpipe_v"})
+    for (const char* name :
+         {"one_f_one_b", "gpipe", "interleaved", "overlapped_1f1b", "zb_h1", "zb_v", "dualpipe_v"})
       facts[name] = 0;
     facts["custom_schedule"] = 1;
   }

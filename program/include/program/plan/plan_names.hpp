@@ -30,10 +30,11 @@ struct EnumNames<program::LearningRateSchedule> {
 };
 template <>
 struct EnumNames<program::ScheduleKind> {
-  static constexpr std::array<std::pair<program::ScheduleKind, std::string_view>, 7> value = {
+  static constexpr std::array<std::pair<program::ScheduleKind, std::string_view>, 8> value = {
       {{program::ScheduleKind::GPipe, "gpipe"},
        {program::ScheduleKind::OneFOneB, "1f1b"},
        {program::ScheduleKind::Interleaved, "interleaved"},
+       {program::ScheduleKind::OverlappedOneFOneB, "1f1b-overlapped"},
        {program::ScheduleKind::ZbH1, "zb-h1"},
        {program::ScheduleKind::ZbV, "zb-v"},
        {program::ScheduleKind::DualPipeV, "dualpipe-v"},

@@ -18,6 +18,10 @@ Schedule one_f_one_b(int num_stages, int num_microbatches);
 /// Narayanan et al. 2021, section 2.2.2. Any number of micro-batches: a last group that is not
 /// whole takes the time of a whole one.
 Schedule interleaved(int num_stages, int num_microbatches, int num_chunks);
+/// 1F1B, interleaved where there are chunks, each of whose forwards after the warm-up runs together
+/// with the backward that would follow it: one forward more is run before, so that it is of another
+/// micro-batch.
+Schedule overlapped_one_f_one_b(int num_stages, int num_microbatches, int num_chunks);
 
 /// Two chunks a rank in a V; in the steady state each forward is overlapped with a backward.
 /// DeepSeek-AI 2024 (DeepSeek-V3), section 3.2.1, cut in half as in DualPipe's repository.
@@ -28,7 +32,7 @@ Schedule dualpipe_v(int num_stages, int num_microbatches);
 std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
                                     std::int64_t num_microbatches);
 
-/// @param num_chunks  read by Interleaved only
+/// @param num_chunks  read where chunks loop
 Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks = 1);
 
 }  // namespace meshplan::program

@@ -81,11 +81,22 @@ struct Schedule {
 };
 
 /// Custom: the tasks are written in the plan.
-enum class ScheduleKind { GPipe, OneFOneB, Interleaved, ZbH1, ZbV, DualPipeV, Custom };
+enum class ScheduleKind {
+  GPipe,
+  OneFOneB,
+  Interleaved,
+  OverlappedOneFOneB,
+  ZbH1,
+  ZbV,
+  DualPipeV,
+  Custom
+};
 
 /// Chunks that each rank has under such a schedule; absent where the plan says how many: two or
-/// more interleaved ones, any number of custom ones.
+/// more interleaved ones, any number of custom ones and under 1F1B in pairs.
 std::optional<int> fixed_chunks(ScheduleKind kind);
+/// The fewest that they can be.
+int fewest_chunks(ScheduleKind kind);
 
 /// Is `longer` what `tasks` would be with [first, end) again and again behind `end`, each time
 /// `microbatches` later? Both are tasks of one stage.
@@ -94,6 +105,10 @@ bool only_repeats(const std::vector<Task>& longer, const std::vector<Task>& task
 
 /// Does every schedule of the kind run each backward as a whole, beside no forward?
 bool has_whole_backwards(ScheduleKind kind);
+/// Does it run forwards together with backwards of other micro-batches?
+bool overlaps_tasks(ScheduleKind kind);
+/// Are its chunks in a loop, as many as the plan says?
+bool loops_over_chunks(ScheduleKind kind);
 
 /// Does any task leave its weight gradients to a later one?
 bool splits_backward(const Schedule& schedule);
