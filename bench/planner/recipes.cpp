@@ -193,12 +193,11 @@ int expert_node_ranks(const planner::Candidate& candidate, const sim::Cluster& c
   return sim::place(cluster, mesh, program::Group::Ep, 0).level > 0 ? ranks : 0;
 }
 
-/// As --overlap-moe-expert-parallel-comm does, where Megatron-Core allows it and tokens leave their
-/// domain.
+/// As --overlap-moe-expert-parallel-comm does, where Megatron-Core allows it.
 void overlap_exchanges(planner::Candidate& candidate) {
   const program::ParallelConfig& p = candidate.parallel;
   const bool allowed = p.pp == 1 || p.vpp > 1;
-  if (candidate.expert_node_ranks > 0 && allowed && candidate.zero_stage < 2)
+  if (p.ep > 1 && allowed && candidate.zero_stage < 2)
     candidate.schedule = ScheduleKind::OverlappedOneFOneB;
 }
 

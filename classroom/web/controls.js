@@ -53,7 +53,8 @@ function changedPlan(plan, flag, value) {
   else changed[flag] = value;
   const tp = Number(changed.tp || 1), pp = Number(changed.pp || 1);
   if (tp === 1) delete changed.sp;
-  if (pp === 1) for (const one of ['schedule', 'vpp', 'layers-per-stage']) delete changed[one];
+  if (pp === 1) for (const one of ['schedule', 'vpp', 'layers-per-stage'])
+    if (changed[one] !== '1f1b-overlapped') delete changed[one];
   if (flag === 'pp') delete changed['layers-per-stage'];
   if (flag === 'schedule') {
     delete changed.vpp;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cost/compute_operation.hpp"
 #include "memory/stage_memory.hpp"
-#include "program/cost/cost.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -21,15 +21,25 @@ bool is_near(Group group) {
   return group == Group::Tp || group == Group::EpWithin || group == Group::Etp;
 }
 
+/// Bytes that a rank sends, or receives: of a gather and a scatter the whole.
+double moved_bytes(const Program& program, const OperationInstance& instance,
+                   const CollectiveOp& collective) {
+  const models::SymbolValues sizes = counted_sizes(program);
+  const Value& made = value_of(program, instance, operation_of(program, instance).outputs.front());
+  const double whole = static_cast<double>(std::max(
+      message_bytes(program, instance), counted_elements(made, sizes) * size_of(made.dtype)));
+  return collective.collective == Collective::AllReduce ? 2 * whole : whole;
+}
+
 double nominal_seconds(const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
+    return kShortestCollective +
+           moved_bytes(program, instance, *collective) /
+               (is_near(collective->group) ? kNearBytesPerSecond : kFarBytesPerSecond);
   const OperationCost cost = operation_cost(program, instance);
-  const auto bytes = static_cast<double>(cost.bytes);
-  if (operation.lane == Lane::Compute)
-    return std::max({kShortestKernel, cost.flops / kFlopsPerSecond, bytes / kMemoryBytesPerSecond});
-  const CollectiveOp* collective = collective_of(operation);
-  const bool near = collective != nullptr && is_near(collective->group);
-  return kShortestCollective + bytes / (near ? kNearBytesPerSecond : kFarBytesPerSecond);
+  return std::max({kShortestKernel, cost.flops / kFlopsPerSecond,
+                   static_cast<double>(cost.bytes) / kMemoryBytesPerSecond});
 }
 
 }  // namespace

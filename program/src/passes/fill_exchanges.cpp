@@ -6,15 +6,48 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "checks/dataflow.hpp"
+#include "core/index.hpp"
 #include "cost/nominal_time.hpp"
 
 namespace meshplan::program {
 namespace {
+
+using Indexes = std::vector<std::size_t>;
+
+/// Of each operation those earlier ones that it must stay behind: which write what it touches, or
+/// read what it writes. Others follow from these.
+std::vector<Indexes> needs_of(const Block& block, const std::vector<Operation>& operations) {
+  struct Touched {
+    std::optional<std::size_t> writer;
+    Indexes readers;  // since then
+  };
+  std::vector<Touched> touched(block.values.size());
+  std::vector<Indexes> needs(operations.size());
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const auto wait_for = [&](const Indexes& earlier) {
+      std::ranges::copy_if(earlier, std::back_inserter(needs[i]),
+                           [i](std::size_t other) { return other != i; });
+    };
+    for (const ValueId input : operations[i].inputs) {
+      Touched& value = touched[at(root_of(block, input))];
+      if (value.writer) wait_for({*value.writer});
+      value.readers.push_back(i);
+    }
+    for (const ValueId output : operations[i].outputs) {
+      Touched& value = touched[at(root_of(block, output))];
+      if (value.writer) wait_for({*value.writer});
+      wait_for(value.readers);
+      value = {.writer = i, .readers = {}};
+    }
+    std::ranges::sort(needs[i]);
+    needs[i].erase(std::ranges::unique(needs[i]).begin(), needs[i].end());
+  }
+  return needs;
+}
 
 class Filler {
  public:
@@ -22,33 +55,32 @@ class Filler {
   Filler(const Block& block, const std::vector<Operation>& operations, std::vector<double> seconds)
       : operations_(operations),
         seconds_(std::move(seconds)),
-        needs_(operations.size()),
+        needs_(needs_of(block, operations)),
         after_(operations.size(), 0),
         ends_(operations.size(), 0),
         issued_(operations.size(), false) {
-    for (std::size_t i = 0; i < operations.size(); ++i)
-      for (std::size_t j = 0; j < i; ++j)
-        if (meet(block, operations[j], operations[i])) needs_[i].push_back(j);
-    for (std::size_t i = operations.size(); i-- > 0;)
+    for (std::size_t i = operations.size(); i-- > 0;) {
       for (const std::size_t need : needs_[i])
         after_[need] = std::max(after_[need], seconds_[i] + after_[i]);
+      if (is_exchange(i)) exchanges_.push_back(i);
+    }
   }
 
-  std::vector<std::size_t> run() {
-    while (const auto exchange = next_exchange()) {
-      issue_all(leading_to(*exchange));
-      issue(*exchange);
+  Indexes run() {
+    while (!exchanges_.empty()) {
+      const std::size_t exchange = next_exchange();
+      issue_all(leading_to(exchange));
+      issue(exchange);
+      std::erase(exchanges_, exchange);
     }
     Indexes rest;
     for (std::size_t i = 0; i < operations_.size(); ++i)
-      if (!issued_[i]) rest.insert(i);
+      if (!issued_[i]) rest.push_back(i);
     issue_all(std::move(rest));
     return std::move(order_);
   }
 
  private:
-  using Indexes = std::set<std::size_t>;
-
   bool is_exchange(std::size_t operation) const {
     return exchanges_with_experts(operations_[operation].lane);
   }
@@ -57,41 +89,44 @@ class Filler {
   }
 
   /// The one that most depends on; or another that is over before that one could begin.
-  std::optional<std::size_t> next_exchange() const {
+  std::size_t next_exchange() const {
     struct Candidate {
       std::size_t operation = 0;
       double begin = 0;
     };
     std::vector<Candidate> candidates;
-    for (std::size_t i = 0; i < operations_.size(); ++i) {
-      if (issued_[i] || !is_exchange(i)) continue;
+    for (const std::size_t i : exchanges_) {
       const Indexes leading = leading_to(i);
       if (std::ranges::any_of(leading, [&](std::size_t j) { return is_exchange(j); })) continue;
       double begin = now_;
       for (const std::size_t j : leading) begin += seconds_[j];
       candidates.push_back({i, std::max(begin, lane_of(i))});
     }
-    if (candidates.empty()) return std::nullopt;
     const auto most_after = [&](const Candidate& a, const Candidate& b) {
       return after_[a.operation] < after_[b.operation];
     };
     const Candidate most = *std::ranges::max_element(candidates, most_after);
     std::erase_if(candidates, [&](const Candidate& other) {
-      return other.operation != most.operation &&
+      return other.operation == most.operation ||
              other.begin + seconds_[other.operation] > most.begin;
     });
-    std::ranges::stable_sort(candidates, most_after);
-    return candidates.size() == 1 ? most.operation : candidates[candidates.size() - 2].operation;
+    if (candidates.empty()) return most.operation;
+    return std::ranges::max_element(candidates, most_after)->operation;
   }
 
+  /// What is left to issue before it, in order.
   Indexes leading_to(std::size_t operation) const {
+    std::vector<bool> leads(operation + 1, false);
+    leads[operation] = true;
     Indexes all;
-    add_needs(operation, all);
+    for (std::size_t i = operation + 1; i-- > 0;) {
+      if (!leads[i]) continue;
+      if (i != operation) all.push_back(i);
+      for (const std::size_t need : needs_[i])
+        if (!issued_[need]) leads[need] = true;
+    }
+    std::ranges::reverse(all);
     return all;
-  }
-  void add_needs(std::size_t operation, Indexes& all) const {
-    for (const std::size_t need : needs_[operation])
-      if (!issued_[need] && all.insert(need).second) add_needs(need, all);
   }
 
   /// In their order, but for what has to wait.
@@ -109,7 +144,7 @@ class Filler {
     }
   }
 
-  Indexes::iterator first_to_begin(const Indexes& operations) const {
+  Indexes::iterator first_to_begin(Indexes& operations) const {
     auto first = operations.end();
     for (auto i = operations.begin(); i != operations.end(); ++i)
       if (is_ready(*i) && (first == operations.end() || begin_of(*i) < begin_of(*first))) first = i;
@@ -119,7 +154,8 @@ class Filler {
   /// Issues something else, at least half of which runs before `end`. @returns false: there is none
   bool fill(double end, const Indexes& but) {
     for (std::size_t i = 0; i < operations_.size(); ++i) {
-      if (issued_[i] || is_exchange(i) || but.contains(i) || !is_ready(i)) continue;
+      if (issued_[i] || is_exchange(i) || !is_ready(i) || std::ranges::binary_search(but, i))
+        continue;
       const double begin = begin_of(i);
       if (computes(i) && begin + seconds_[i] / 2 > end) continue;
       if (begin >= end) continue;
@@ -153,13 +189,14 @@ class Filler {
 
   const std::vector<Operation>& operations_;
   std::vector<double> seconds_;
-  std::vector<std::vector<std::size_t>> needs_;  // earlier ones that must stay before
-  std::vector<double> after_;  // the longest that what waits for it takes, one after the other
+  std::vector<Indexes> needs_;  // ascending
+  std::vector<double> after_;   // the longest that what waits for it takes, one after the other
   std::vector<double> ends_;
   std::array<double, kNumLanes> lanes_{};  // until when each is taken
   double now_ = 0;                         // of computation
   std::vector<bool> issued_;
-  std::vector<std::size_t> order_;
+  Indexes exchanges_;  // that are left
+  Indexes order_;
 };
 
 }  // namespace

@@ -234,16 +234,20 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
   // Three stages have all that two have: an embedding, or a head.
   const int chunks = plan.parallel.pp * plan.parallel.vpp;
   const int num_stages = chunks == 2 && !splits(mix) ? 3 : std::min(chunks, 3);
+  // What pairs save is added to what tasks take alone, so that they have these in common.
+  const TaskMix alone = mix == TaskMix::OverlappedFull ? TaskMix::Full : mix;
   describe(keys, recompute, mix, groups, num_stages, plan.model.moe.has_value());
   key_.add(plan.offload_activations);
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
   const CacheKey key = key_;
   Set& set = sets_[key];
   set.num_stages = num_stages;
-  set.ends = pipelines_of(plan, keys, recompute, mix, groups, num_stages);
+  set.ends = pipelines_of(plan, keys, recompute, alone, groups, num_stages);
   set.middle = set.ends;
   if (!splits(mix) && num_stages == 1)
-    set.middle = pipelines_of(plan, keys, recompute, mix, groups, 3);
+    set.middle = pipelines_of(plan, keys, recompute, alone, groups, 3);
+  if (mix == TaskMix::OverlappedFull)
+    set.pairs = pipelines_of(plan, keys, recompute, mix, groups, 1);
   return set;
 }
 
@@ -326,6 +330,7 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
     const int middle = own.middle.dense->plan.parallel.pp > 2 ? 1 : which;
     maker.add_layer(layer == base ? prices(own.ends, layer, which)
                                   : prices(own.middle, layer, middle));
+    if (own.pairs.dense != nullptr) maker.add_saved(prices(own.pairs, layer, 0));
   }
   const bool last = place.number + 1 == virtual_stages;
   if (plan.offload_activations > 0)

@@ -120,6 +120,7 @@ class ChunkCosts {
     int num_stages = 1;   // of `ends`
     PipelinePair ends;    // with the embedding and the head as the plan's chunks have them
     PipelinePair middle;  // the stage between its ends says what a layer adds
+    PipelinePair pairs;   // OverlappedFull: a stage that runs a forward and a backward together
     std::unordered_map<std::int64_t, ChunkCost> chunks;
   };
 

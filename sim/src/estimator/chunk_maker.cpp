@@ -34,6 +34,10 @@ void ChunkMaker::add_layer(const StagePrices& stage) {
   layers_.push_back(&stage);
 }
 
+void ChunkMaker::add_saved(const StagePrices& pairs) {
+  chunk_.tasks.overlap_saves += pairs.layer_tasks.overlap_saves;
+}
+
 ChunkCost ChunkMaker::run() {
   chunk_.sums.update_seconds *= turns_;
   chunk_.sums.norm_seconds *= turns_;

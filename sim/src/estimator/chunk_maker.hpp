@@ -19,6 +19,8 @@ class ChunkMaker {
 
   /// @param stage  of a small pipeline with layers of the kind
   void add_layer(const StagePrices& stage);
+  /// @param pairs  of a stage that runs a forward of such layers together with a backward
+  void add_saved(const StagePrices& pairs);
 
   /// Nothing in it or before it is trained.
   void drop_backward();
