@@ -193,14 +193,6 @@ int expert_node_ranks(const planner::Candidate& candidate, const sim::Cluster& c
   return sim::place(cluster, mesh, program::Group::Ep, 0).level > 0 ? ranks : 0;
 }
 
-/// As --overlap-moe-expert-parallel-comm does, where Megatron-Core allows it.
-void overlap_exchanges(planner::Candidate& candidate) {
-  const program::ParallelConfig& p = candidate.parallel;
-  const bool allowed = p.pp == 1 || p.vpp > 1;
-  if (p.ep > 1 && allowed && candidate.zero_stage < 2)
-    candidate.schedule = ScheduleKind::OverlappedOneFOneB;
-}
-
 Recipe recipe_of(const Row& row) {
   Recipe recipe{.name = row.at("recipe")};
   recipe.left_out = set_work(row, recipe.work, recipe.assumed);
@@ -216,7 +208,6 @@ Recipe recipe_of(const Row& row) {
   for (const models::Module module : modules.list())
     if (!models::has_module(request.model, module)) modules.remove(module);
   recipe.candidate.expert_node_ranks = expert_node_ranks(recipe.candidate, request.cluster);
-  overlap_exchanges(recipe.candidate);
   const auto broken = program::check(planner::make_plan(request, recipe.candidate));
   if (!broken.empty())
     recipe.left_out = fmt::format("our rule '{}': {}", broken.front().rule, broken.front().message);
@@ -240,6 +231,14 @@ std::vector<Recipe> read_recipes(std::string_view csv, const std::string& file) 
     }
   }
   return recipes;
+}
+
+std::optional<planner::Candidate> in_pairs(planner::Candidate candidate) {
+  const program::ParallelConfig& p = candidate.parallel;
+  const bool allowed = p.pp == 1 || p.vpp > 1;
+  if (p.ep == 1 || !allowed || candidate.zero_stage > 1) return std::nullopt;
+  candidate.schedule = ScheduleKind::OverlappedOneFOneB;
+  return candidate;
 }
 
 planner::SearchRequest request_of(const Work& work) {

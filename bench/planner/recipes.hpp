@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,10 @@ struct Recipe {
 /// A table as of Megatron-Bridge's recipes: a row is the settings that a recipe's function makes.
 /// @throws ConfigError if a column is missing; what cannot be compared says why
 std::vector<Recipe> read_recipes(std::string_view csv, const std::string& file);
+
+/// The same with experts' exchanges beside other micro-batches, as Megatron-Core's
+/// --overlap-moe-expert-parallel-comm does; nothing where that is not allowed.
+std::optional<planner::Candidate> in_pairs(planner::Candidate candidate);
 
 planner::SearchRequest request_of(const Work& work);
 

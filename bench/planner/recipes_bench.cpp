@@ -96,15 +96,31 @@ std::string label(const Work& work) {
                      work.precision == program::Precision::BF16 ? "bf16" : "fp8");
 }
 
+Comparison as_published(const planner::SearchRequest& request,
+                        const planner::Candidate& candidate) {
+  Comparison one{.published = price(request, candidate)};
+  one.fitting = with_least_recompute(request, one.published);
+  return one;
+}
+
+bool is_faster(const std::optional<Priced>& priced, const std::optional<Priced>& other) {
+  return priced && (!other || priced->step.step_time_s < other->step.step_time_s);
+}
+
 /// Recipes of one work, in the order of the table; those that cannot be played get the reason.
 std::vector<Comparison> compare(const Work& work, const std::vector<Recipe*>& recipes) {
   const planner::SearchRequest request = bench::request_of(work);
   const std::optional<Priced> ours = our_choice(request);
   std::vector<Comparison> comparisons;
   for (Recipe* recipe : recipes) try {
-      Comparison one{
-          .recipe = recipe, .published = price(request, recipe->candidate), .ours = ours};
-      one.fitting = with_least_recompute(request, one.published);
+      Comparison one = as_published(request, recipe->candidate);
+      // The table does not say whether it is asked for: the faster of both.
+      if (const auto paired = bench::in_pairs(recipe->candidate)) {
+        Comparison other = as_published(request, *paired);
+        if (is_faster(other.fitting, one.fitting)) one = std::move(other);
+      }
+      one.recipe = recipe;
+      one.ours = ours;
       comparisons.push_back(std::move(one));
     } catch (const ConfigError& error) {
       recipe->left_out = fmt::format("our rule 'operations': {}", error.what());

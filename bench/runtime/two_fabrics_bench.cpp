@@ -3,6 +3,9 @@
 // trained without limits first, so that it sends about as much to each expert.
 //   tests/tcp_ranks.sh 8 build/release/bench/runtime/two_fabrics_bench [MB/s in a node] [between]
 // An exchange lasts from when the last of its ranks starts it to when the last one has ended it.
+// Then steps of several micro-batches by node, one after the other and in pairs, and without
+// limits.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -136,7 +139,10 @@ std::map<std::string, double> exchange_seconds(const program::Trace& trace, int 
   };
   std::map<std::pair<int, std::uint64_t>, Times> exchanges;
   for (const program::Span& span : trace.spans) {
-    if (!program::exchanges_with_experts(span.lane) || span.name.ends_with("counts")) continue;
+    // Counts, choices and probabilities are small, and their ends are seen when somebody asks.
+    if (!program::exchanges_with_experts(span.lane) ||
+        span.name.find("all_to_all") == span.name.npos)
+      continue;
     Times& times = exchanges[{span.step, span.id}];
     times.start = std::max(times.start, span.start_s);
     times.end = std::max(times.end, span.end_s);
@@ -178,6 +184,44 @@ void compare(Communicator& all, std::unique_ptr<Communicator> world, Fabrics& fa
         100 * (seconds.at(group) / measured - 1), imbalance);
 }
 
+/// The median step with limited links.
+double step_seconds(std::unique_ptr<Communicator> world, Fabrics& fabrics,
+                    const program::Plan& plan, const std::string& text) {
+  constexpr int kTimed = 7;
+  TwoFabrics limited(std::move(world), fabrics);
+  const auto backend = kernels::make_cpu_backend(1);
+  HostDevice device(*backend);
+  TrainOptions options{.num_steps = kWarmUp + kTimed, .data_path = text};
+  options.verify_start = false;
+  fabrics.limited = false;
+  std::vector<double> seconds;
+  train(plan, options, limited, device, nullptr, [&](const StepReport& step) {
+    if (step.step > kWarmUp) seconds.push_back(step.seconds);
+    fabrics.limited = step.step >= kWarmUp;
+  });
+  std::ranges::nth_element(seconds, seconds.begin() + kTimed / 2);
+  return seconds[kTimed / 2];
+}
+
+void compare_pairs(Communicator& all, std::span<const int> ranks, Fabrics& fabrics,
+                   const std::string& text) {
+  program::Plan plan = plan_of(kNodeRanks);
+  plan.workload.global_batch_size *= 4;
+  plan.progress_thread = true;
+  const Fabrics wanted = fabrics;
+  const double one_by_one =
+      step_seconds(all.create_group(ranks, "one by one"), fabrics, plan, text);
+  fabrics.within_bytes_per_s = fabrics.between_bytes_per_s = 1e15;
+  const double computing = step_seconds(all.create_group(ranks, "alone"), fabrics, plan, text);
+  fabrics = wanted;
+  plan.schedule = program::ScheduleKind::OverlappedOneFOneB;
+  const double in_pairs = step_seconds(all.create_group(ranks, "in pairs"), fabrics, plan, text);
+  all.barrier().wait();
+  if (all.rank() != 0) return;
+  fmt::print("step of 4 micro-batches by node: {:.1f} ms, {:.1f} in pairs, {:.1f} without limits\n",
+             1e3 * one_by_one, 1e3 * in_pairs, 1e3 * computing);
+}
+
 }  // namespace
 }  // namespace meshplan::runtime
 
@@ -204,6 +248,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < all->size(); ++i) ranks[static_cast<std::size_t>(i)] = i;
   for (const int node_ranks : {0, runtime::kNodeRanks})
     runtime::compare(*all, all->create_group(ranks, "job"), fabrics, node_ranks, text);
+  runtime::compare_pairs(*all, ranks, fabrics, text);
   std::remove(text.c_str());
   return 0;
 }
