@@ -81,7 +81,7 @@ std::string tune_seed() {
 }
 
 Consumer read_log(const std::string& text) {
-  program::ep_imbalance_of_log(text, kFile);
+  program::imbalance_of_log(text, kFile);
   return {};
 }
 

@@ -26,7 +26,7 @@ void require_valid(const program::Plan& plan, const std::string& file) {
 }
 
 void expect_imbalance(program::Plan& plan, const std::string& imbalance, const std::string& file) {
-  plan.expected_expert_imbalance = expected_expert_imbalance(imbalance, plan.model);
+  plan.expected_expert_imbalance = expert_imbalance(imbalance, plan.model).over(plan.parallel.ep);
   for (const program::Violation& violation : program::check(plan))
     throw ConfigError(
         fmt::format("{}: --expert-imbalance {}: {}", file, imbalance, violation.message));

@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "models/adapters.hpp"
 #include "options/inputs.hpp"
 #include "options/what_if.hpp"
@@ -164,7 +165,8 @@ void add_workload_options(Command& command, PlanOptions& options) {
   add_adapter_options(command, options.adapters);
   command
       .option("--expert-imbalance", options.expert_imbalance,
-              "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
+              "rows of the busiest ep rank's experts / mean; or skew=0.3, where the i-th busiest "
+              "expert gets 1 / i^0.3 of the first one's; or the log of a run that says so; "
               "default: 1")
       .takes_file()
       .beside_plan();
@@ -208,14 +210,27 @@ double memory_reserve(const std::optional<double>& percent) {
   return *percent / 100;
 }
 
-double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model) {
+program::ExpertImbalance expert_imbalance(const std::string& option,
+                                          const models::ModelSpec& model) {
   if (!model.moe)
     throw ConfigError(
         fmt::format("--expert-imbalance {}: {} has no experts; leave it out", option, model.name));
+  constexpr std::string_view kSkew = "skew=";
+  constexpr double kMostSkewed = 4;
+  if (option.starts_with(kSkew)) {
+    const std::string given = option.substr(kSkew.size());
+    const auto skew = parse_number(given, 0, kMostSkewed);
+    if (!skew)
+      throw ConfigError(fmt::format(
+          "--expert-imbalance {}: '{}' is no skew; expected a number from 0, which is a balanced "
+          "router, to {}: the i-th busiest expert gets 1 / i^skew of what the first one gets",
+          option, given, kMostSkewed));
+    return program::imbalance_of_skew(*skew, model.moe->num_experts);
+  }
   double value = 0;
   const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), value);
   if (error != std::errc() || end != option.data() + option.size())
-    value = program::ep_imbalance_of_log(read_file(option), option);
+    return program::imbalance_of_log(read_file(option), option);
   if (!(value >= 1 && value <= static_cast<double>(limits::kRanks)))
     throw ConfigError(
         fmt::format("--expert-imbalance {}: the busiest rank over the mean is at "
@@ -370,8 +385,7 @@ ResolvedRequest resolve(PlanOptions options) {
       throw ConfigError(fmt::format("--freeze {}: {}", *options.freeze, error));
   }
   if (options.expert_imbalance)
-    constraints.expected_expert_imbalance =
-        expected_expert_imbalance(*options.expert_imbalance, model.spec);
+    constraints.expert_imbalance = expert_imbalance(*options.expert_imbalance, model.spec);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),

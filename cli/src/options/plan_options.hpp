@@ -70,8 +70,9 @@ double memory_reserve(const std::optional<double>& percent);
 /// --recompute-modules: "norms,mlp". @throws ConfigError
 models::ModuleSet recompute_modules(const std::string& option);
 
-/// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
-double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);
+/// --expert-imbalance: a number, skew=NUMBER, or what a run's log says. @throws ConfigError
+program::ExpertImbalance expert_imbalance(const std::string& option,
+                                          const models::ModelSpec& model);
 
 /// Pins what the schedule file fixes: schedule, pp and vpp. Nothing to do without a file.
 /// @throws ConfigError if it is no schedule, or contradicts a flag

@@ -170,9 +170,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   if (plan.parallel.ep > 1 || !exchanges_tokens(request.model, request.constraints))
     plan.expert_dispatch_fp8 = request.constraints.expert_dispatch_fp8;
   if (plan.parallel.ep > 1) {
-    // The busiest of ep ranks has at most all rows.
-    plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,
-                                              static_cast<double>(plan.parallel.ep));
+    plan.expected_expert_imbalance = request.constraints.expert_imbalance.over(plan.parallel.ep);
     plan.expert_imbalance = std::max(plan.expert_imbalance, plan.expected_expert_imbalance);
   }
   plan.frozen = request.constraints.frozen;

@@ -9,18 +9,6 @@
 namespace meshplan::program {
 namespace {
 
-/// Rows of the busiest ep rank's experts over the mean: rank r of ep holds the r-th part of them.
-double ep_imbalance(std::span<const float> rows, int ep) {
-  const std::size_t held = rows.size() / static_cast<std::size_t>(ep);
-  const double total = std::accumulate(rows.begin(), rows.end(), 0.0);
-  double busiest = 0;
-  for (std::size_t first = 0; first + held <= rows.size(); first += held) {
-    const auto own = rows.subspan(first, held);
-    busiest = std::max(busiest, std::accumulate(own.begin(), own.end(), 0.0));
-  }
-  return total > 0 ? busiest * ep / total : 1;
-}
-
 LayerLoad load_of_layer(std::span<const float> chosen, std::span<const float> taken, int ep) {
   const auto most = std::ranges::max_element(chosen);
   const double total = std::accumulate(chosen.begin(), chosen.end(), 0.0);
@@ -28,7 +16,10 @@ LayerLoad load_of_layer(std::span<const float> chosen, std::span<const float> ta
                  .mean = total / static_cast<double>(chosen.size()),
                  .max = *most,
                  .max_expert = static_cast<int>(most - chosen.begin()),
-                 .ep_imbalance = ep_imbalance(taken, ep)};
+                 .ep_imbalance = imbalance_over(taken, ep)};
+  const auto experts = static_cast<int>(taken.size());
+  for (int ranks = 2; ranks <= experts; ++ranks)
+    if (experts % ranks == 0) load.over.push_back({ranks, imbalance_over(taken, ranks)});
   if (total > 0) load.dropped_share = 1 - std::accumulate(taken.begin(), taken.end(), 0.0) / total;
   return load;
 }
@@ -41,6 +32,11 @@ void add(LayerLoad& sum, const LayerLoad& one) {
   sum.max_expert = one.max_expert;
   sum.ep_imbalance += one.ep_imbalance;
   sum.dropped_share += one.dropped_share;
+  if (sum.over.empty()) sum.over.assign(one.over.size(), {.imbalance = 0});
+  for (std::size_t i = 0; i < std::min(sum.over.size(), one.over.size()); ++i) {
+    sum.over[i].ranks = one.over[i].ranks;
+    sum.over[i].imbalance += one.over[i].imbalance;
+  }
 }
 
 }  // namespace
@@ -69,6 +65,15 @@ double mean_ep_imbalance(const ExpertReport& experts) {
   return sum / static_cast<double>(experts.layers.size());
 }
 
+ExpertImbalance mean_imbalance(const ExpertReport& experts) {
+  std::map<int, double> sums;
+  for (const LayerLoad& load : experts.layers)
+    for (const RanksImbalance& over : load.over) sums[over.ranks] += over.imbalance;
+  if (sums.empty()) return mean_ep_imbalance(experts);
+  for (auto& [ranks, sum] : sums) sum /= static_cast<double>(experts.layers.size());
+  return ExpertImbalance(std::move(sums));
+}
+
 void MeanExperts::add(const ExpertReport& experts) {
   if (steps_++ == 0) sum_.layers.assign(experts.layers.size(), LayerLoad{.ep_imbalance = 0});
   sum_.balance_loss += experts.balance_loss;
@@ -88,10 +93,12 @@ std::optional<ExpertReport> MeanExperts::mean() const {
   mean.balance_loss /= steps_;
   mean.z_loss /= steps_;
   mean.beyond_plan.layer_visits /= steps_;
-  for (LayerLoad& load : mean.layers)
+  for (LayerLoad& load : mean.layers) {
     for (double* figure :
          {&load.min, &load.mean, &load.max, &load.ep_imbalance, &load.dropped_share})
       *figure /= steps_;
+    for (RanksImbalance& over : load.over) over.imbalance /= steps_;
+  }
   return mean;
 }
 

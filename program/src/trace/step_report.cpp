@@ -40,6 +40,12 @@ void fields(Visitor& v, StepTiming& t) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, RanksImbalance& r) {
+  v.required("ranks", r.ranks, "that share the experts", between(2, limits::kWidth));
+  v.required("imbalance", r.imbalance, "rows of the busiest of them / mean", at_least(1));
+}
+
+template <class Visitor>
 void fields(Visitor& v, LayerLoad& l) {
   v.required("layer", l.layer, "of the model", at_least(0));
   v.required("min", l.min, "tokens of the expert with the fewest");
@@ -48,6 +54,7 @@ void fields(Visitor& v, LayerLoad& l) {
   v.required("max_expert", l.max_expert, "expert that has the most", at_least(0));
   v.required("ep_imbalance", l.ep_imbalance, "rows of the busiest ep rank's experts / mean");
   v.required("dropped_share", l.dropped_share, "of the choices, beyond an expert's capacity");
+  v.optional("imbalance_over", l.over, "what it would be over other numbers of ep ranks");
 }
 
 template <class Visitor>
@@ -172,7 +179,7 @@ StepReport parse_step_report(std::string_view line, const std::string& file) {
   return report;
 }
 
-double ep_imbalance_of_log(std::string_view log, const std::string& file) {
+ExpertImbalance imbalance_of_log(std::string_view log, const std::string& file) {
   MeanExperts sum;
   std::optional<std::size_t> layers;
   for (int number = 1; !log.empty(); ++number) {
@@ -195,7 +202,7 @@ double ep_imbalance_of_log(std::string_view log, const std::string& file) {
     throw ConfigError(file +
                       ": no step of this log has experts; expected a file that `meshplan run "
                       "--log` wrote of a model with experts");
-  return mean_ep_imbalance(*mean);
+  return mean_imbalance(*mean);
 }
 
 std::string step_report_schema() {

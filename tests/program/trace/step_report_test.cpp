@@ -88,11 +88,16 @@ TEST_CASE("loads are told by layer, expert and ep rank", "[program][watch]") {
   const std::vector<float> chosen = {4, 0, 2, 2, 1, 1, 6, 0};
   const auto layers = program::layer_loads(plan, chosen);
   REQUIRE(layers.size() == 2);
-  CHECK(layers[0] == program::LayerLoad{.layer = 0, .min = 0, .mean = 2, .max = 4});
+  CHECK(layers[0] ==
+        program::LayerLoad{.layer = 0, .min = 0, .mean = 2, .max = 4, .over = {{2, 1}, {4, 2}}});
   CHECK(layers[0].expert_imbalance() == 2);
-  CHECK(layers[1] ==
-        program::LayerLoad{
-            .layer = 2, .min = 0, .mean = 2, .max = 6, .max_expert = 2, .ep_imbalance = 1.5});
+  CHECK(layers[1] == program::LayerLoad{.layer = 2,
+                                        .min = 0,
+                                        .mean = 2,
+                                        .max = 6,
+                                        .max_expert = 2,
+                                        .ep_imbalance = 1.5,
+                                        .over = {{2, 1.5}, {4, 3}}});
   // With a capacity: the imbalance is that of the rows that travel.
   plan.model.moe->capacity_factor = 1;
   std::vector<float> both = chosen;
@@ -107,6 +112,21 @@ TEST_CASE("loads are told by layer, expert and ep rank", "[program][watch]") {
   CHECK(program::layer_loads(plan, {}).empty());
 }
 
+TEST_CASE("a log says the imbalance of other numbers of ranks", "[program][watch]") {
+  std::string log;
+  for (const double more : {0.0, 0.5}) {
+    StepReport step{.step = 1, .experts = program::ExpertReport{}};
+    for (const double imbalance : {1.25, 2.0})
+      step.experts->layers.push_back(
+          {.ep_imbalance = 1.1, .over = {{2, 1.1}, {4, imbalance + more}, {8, 4}}});
+    log += to_json_line(step) + "\n";
+  }
+  const program::ExpertImbalance imbalance = program::imbalance_of_log(log, "log");
+  CHECK(imbalance.over(2) == Approx(1.1));
+  CHECK(imbalance.over(4) == Approx((1.25 + 2.0 + 1.75 + 2.5) / 4));
+  CHECK(imbalance.over(8) == Approx(4));
+}
+
 TEST_CASE("a log's imbalance is the mean over its steps and layers", "[program][watch]") {
   std::string log = R"({"kind": "run", "model": "m"})";
   for (const double scale : {0.5, 0.25}) {
@@ -114,10 +134,10 @@ TEST_CASE("a log's imbalance is the mean over its steps and layers", "[program][
     step.experts->layers.push_back({.ep_imbalance = 1});
     log += "\n" + to_json_line(step);
   }
-  CHECK(program::ep_imbalance_of_log(log, "log") == Approx((1.5 + 1 + 1.25 + 1) / 4));
-  CHECK_THROWS_WITH(program::ep_imbalance_of_log(to_json_line(StepReport{.step = 1}), "some.jsonl"),
+  CHECK(program::imbalance_of_log(log, "log").over(8) == Approx((1.5 + 1 + 1.25 + 1) / 4));
+  CHECK_THROWS_WITH(program::imbalance_of_log(to_json_line(StepReport{.step = 1}), "some.jsonl"),
                     Catch::Contains("some.jsonl") && Catch::Contains("no step of this log"));
-  CHECK_THROWS_WITH(program::ep_imbalance_of_log("{}\nnonsense", "some.jsonl"),
+  CHECK_THROWS_WITH(program::imbalance_of_log("{}\nnonsense", "some.jsonl"),
                     Catch::Contains("some.jsonl: line 2"));
 }
 
@@ -148,9 +168,9 @@ TEST_CASE("a log of other lines than ours is refused with file and line", "[prog
   report.experts = program::ExpertReport{.layers = {{.layer = 1, .ep_imbalance = 1.5}}};
   const std::string line = to_json_line(report);
   report.experts->layers.push_back({.layer = 2, .ep_imbalance = 1.5});
-  CHECK_THROWS_WITH(program::ep_imbalance_of_log(line + "\n" + to_json_line(report), "run.jsonl"),
+  CHECK_THROWS_WITH(program::imbalance_of_log(line + "\n" + to_json_line(report), "run.jsonl"),
                     Catch::Contains("run.jsonl: line 2: experts.layers: 2 layers, but 1"));
-  CHECK_THROWS_AS(program::ep_imbalance_of_log(R"({"kind": 3})", "run.jsonl"), ConfigError);
+  CHECK_THROWS_AS(program::imbalance_of_log(R"({"kind": 3})", "run.jsonl"), ConfigError);
 }
 
 TEST_CASE("the mean of experts' reports is that of every figure", "[program][watch]") {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/plan/expert_imbalance.hpp"
 #include "program/plan/mesh.hpp"
 #include "program/plan/plan.hpp"
 
@@ -50,7 +51,7 @@ struct Constraints {
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // on every mesh with gradients to sum
   bool expert_dispatch_fp8 = false;          // of plans with ep > 1
-  double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
+  program::ExpertImbalance expert_imbalance;  // of plans with ep > 1; buffers hold as much
   DegreeBounds at_least, at_most;            // bound the search, not the pins
   bool operator==(const Constraints&) const = default;
 };

@@ -5,9 +5,17 @@
 #include <span>
 #include <vector>
 
+#include "program/plan/expert_imbalance.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::program {
+
+/// Rows of the busiest of so many ranks over their mean, if they shared the experts.
+struct RanksImbalance {
+  int ranks = 2;
+  double imbalance = 1;
+  bool operator==(const RanksImbalance&) const = default;
+};
 
 /// What the experts of a MoE layer got in a step.
 struct LayerLoad {
@@ -18,6 +26,7 @@ struct LayerLoad {
   int max_expert = 0;        // the first expert that has the maximum
   double ep_imbalance = 1;   // rows of the busiest ep rank's experts / mean over the ep ranks
   double dropped_share = 0;  // of the choices: beyond an expert's capacity
+  std::vector<RanksImbalance> over;  // every number of ranks that divides the experts
   double expert_imbalance() const { return mean > 0 ? max / mean : 1; }
   bool operator==(const LayerLoad&) const = default;
 };
@@ -45,6 +54,8 @@ std::vector<LayerLoad> layer_loads(const Plan& plan, std::span<const float> load
 
 /// Mean over the layers; 1 without any. What Plan::expected_expert_imbalance expects.
 double mean_ep_imbalance(const ExpertReport& experts);
+/// The same for any number of ranks; for all the run's own, if it says no other.
+ExpertImbalance mean_imbalance(const ExpertReport& experts);
 
 /// Sums of reports of several steps of one run.
 class MeanExperts {

@@ -49,9 +49,9 @@ struct StepTiming {
   bool operator==(const StepTiming&) const = default;
 };
 
-/// mean_ep_imbalance() in the mean over the steps of a run's log (`meshplan run --log`).
+/// mean_imbalance() in the mean over the steps of a run's log (`meshplan run --log`).
 /// @throws ConfigError if a line is no JSON, or no step of it has experts
-double ep_imbalance_of_log(std::string_view log, const std::string& file);
+ExpertImbalance imbalance_of_log(std::string_view log, const std::string& file);
 
 /// "forward", "recompute", ...: how a rank's step is divided, in order; the last one is "idle".
 const std::vector<std::string>& phase_names();
