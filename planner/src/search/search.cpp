@@ -170,7 +170,9 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   if (plan.parallel.ep > 1 || !exchanges_tokens(request.model, request.constraints))
     plan.expert_dispatch_fp8 = request.constraints.expert_dispatch_fp8;
   if (plan.parallel.ep > 1) {
-    plan.expected_expert_imbalance = request.constraints.expert_imbalance.over(plan.parallel.ep);
+    const int ep = plan.parallel.ep;  // the busiest of them has at most all rows
+    plan.expected_expert_imbalance =
+        std::min<double>(ep, request.constraints.expert_imbalance.over(ep));
     plan.expert_imbalance = std::max(plan.expert_imbalance, plan.expected_expert_imbalance);
   }
   plan.frozen = request.constraints.frozen;

@@ -1,7 +1,7 @@
 #include "program/plan/expert_imbalance.hpp"
 
-#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <utility>
 #include <vector>
@@ -18,14 +18,12 @@ ExpertImbalance::ExpertImbalance(std::map<int, double> by_ranks) : by_ranks_(std
 double ExpertImbalance::over(int ep) const {
   if (ep <= 1) return 1;
   const auto above = by_ranks_.lower_bound(ep);
-  const auto of = [&](const auto& known) { return std::min<double>(known.second, ep); };
-  if (above == by_ranks_.end()) return of(*by_ranks_.rbegin());
-  if (above == by_ranks_.begin() || above->first == ep) return of(*above);
+  if (above == by_ranks_.end()) return by_ranks_.rbegin()->second;
+  if (above == by_ranks_.begin() || above->first == ep) return above->second;
   const auto below = std::prev(above);
   const double weight = std::log2(static_cast<double>(ep) / below->first) /
                         std::log2(static_cast<double>(above->first) / below->first);
-  return std::min<double>(ep,
-                          std::pow(below->second, 1 - weight) * std::pow(above->second, weight));
+  return std::pow(below->second, 1 - weight) * std::pow(above->second, weight);
 }
 
 ExpertImbalance imbalance_of_skew(double skew, int num_experts) {

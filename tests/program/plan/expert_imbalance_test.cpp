@@ -21,7 +21,6 @@ TEST_CASE("an imbalance is known by the size of a group", "[program][imbalance]"
   CHECK(same.over(1) == 1);
   CHECK(same.over(2) == 1.5);
   CHECK(same.over(64) == 1.5);
-  CHECK(ExpertImbalance(5).over(4) == 4);  // the busiest rank has at most all rows
   const ExpertImbalance known({{2, 1.1}, {8, 1.6}, {16, 2.0}});
   CHECK(known.over(1) == 1);
   CHECK(known.over(2) == 1.1);

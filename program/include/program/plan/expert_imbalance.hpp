@@ -14,7 +14,7 @@ class ExpertImbalance {
   /// @param by_ranks  by the size of the group, at least 2; not empty
   explicit ExpertImbalance(std::map<int, double> by_ranks);
 
-  /// 1 for one rank, and at most `ep`. Between two known sizes the geometric mean, weighted by how
+  /// 1 for one rank. Between two known sizes the geometric mean, weighted by how
   /// near they are in powers of two; beyond them what the nearest says.
   double over(int ep) const;
   bool operator==(const ExpertImbalance&) const = default;
