@@ -100,7 +100,7 @@ class Changes {
       if (stage == plan_.zero_stage) continue;
       const bool drops_group = stage == 0 && plan_.zero_shard_group > 0;
       std::vector<std::string> settings{fmt::format("zero_stage={}", stage)};
-      if (drops_group) settings.push_back("zero_shard_group=0");
+      if (drops_group) settings.emplace_back("zero_shard_group=0");
       add({.axis = ChangeAxis::Zero,
            .words = fmt::format("zero_stage {} -> {}", plan_.zero_stage, stage),
            .settings = std::move(settings),

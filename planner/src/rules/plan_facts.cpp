@@ -198,12 +198,12 @@ constexpr PlanFact kPlanFacts[] = {
 }  // namespace
 
 const std::vector<FactMeaning>& plan_facts() {
-  static const auto all = [] {
+  static const auto kAll = [] {
     std::vector<FactMeaning> meanings;
     for (const PlanFact& fact : kPlanFacts) meanings.push_back({fact.name, fact.meaning});
     return meanings;
   }();
-  return all;
+  return kAll;
 }
 
 std::vector<Value> plan_fact_values(const Plan& plan) {

@@ -52,9 +52,8 @@ Lane pipeline_lane(bool forward, bool send, bool returns) {
 
 class Emitter {
  public:
-  Emitter(Program& program, Pass pass, const std::vector<bool>& merged)
+  Emitter(Program& program, const std::vector<bool>& merged)
       : program_(program),
-        pass_(pass),
         merged_(merged),
         overlap_(program),
         written_(program.parameters.size(), false),
@@ -265,7 +264,6 @@ class Emitter {
   }
 
   Program& program_;
-  Pass pass_;
   const std::vector<bool>& merged_;  // by task; or empty
   TaskOverlap overlap_;
   std::vector<SlotPool> gradients_;  // by leg
@@ -322,7 +320,7 @@ void add_reduction(Program& program, int bucket, int position, std::vector<Addit
 
 void emit_tasks(Program& program, Pass pass, const LoweringProfile& profile,
                 const std::vector<bool>& merged) {
-  Instances instances = Emitter(program, pass, merged).run();
+  Instances instances = Emitter(program, merged).run();
   std::vector<Addition> additions;
   if (program.plan.zero_stage >= 2) {
     instances = stream_units(program, std::move(instances));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 
 namespace meshplan::program {
 

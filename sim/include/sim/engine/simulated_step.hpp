@@ -42,7 +42,7 @@ PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
 std::optional<PlayedPlan> play_plan_within(std::int64_t most_events, const program::Plan& plan,
                                            const Cluster& cluster);
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
-SimulatedStep step_of(const PlayedPlan& played, const program::Plan& plan, const Cluster& cluster);
+SimulatedStep step_of(const PlayedPlan& of_plan, const program::Plan& plan, const Cluster& cluster);
 
 /// Plays `fewest_played` micro-batches in any case, and more only if that takes no more than
 /// `most_events` in all.
