@@ -37,6 +37,8 @@ std::string schedule_sentence(const Plan& plan) {
       fmt::format("A step is {} on each replica, of {} of {} tokens.",
                   plural(plan.num_microbatches(), "micro-batch", "es"),
                   plural(plan.micro_batch_size, "sequence"), grouped(plan.workload.seq_len));
+  if (program::overlaps_tasks(plan.schedule))
+    text += " Forwards run beside backwards of other micro-batches.";
   if (plan.parallel.pp == 1) return text;
   text += fmt::format(" Stages run them in the order of {}", name_of(plan.schedule));
   if (plan.parallel.vpp > 1)

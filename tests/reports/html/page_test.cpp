@@ -253,6 +253,9 @@ TEST_CASE("a plan is said in words", "[reports][page]") {
                         Contains("full recompute") && Contains("ZeRO-1"));
   plan.parallel = {};
   CHECK_THAT(plan_in_words(plan).front(), Contains("1 rank holds the whole model"));
+  CHECK_THAT(plan_in_words(plan)[1], !Contains("run beside backwards"));
+  plan.schedule = program::ScheduleKind::OverlappedOneFOneB;
+  CHECK_THAT(plan_in_words(plan)[1], Contains("Forwards run beside backwards"));
 }
 
 }  // namespace meshplan::reports
