@@ -136,6 +136,18 @@ class Tracer {
   Dataflow flow_;
 };
 
+/// Does one of two operations write what the other one reads or writes?
+bool meet(const Block& block, const Operation& first, const Operation& second) {
+  const auto share = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
+    return std::ranges::any_of(a, [&](ValueId x) {
+      return std::ranges::any_of(b,
+                                 [&](ValueId y) { return root_of(block, x) == root_of(block, y); });
+    });
+  };
+  return share(first.inputs, second.outputs) || share(first.outputs, second.inputs) ||
+         share(first.outputs, second.outputs);
+}
+
 }  // namespace
 
 Dataflow dataflow_of(const Block& block) {
@@ -147,17 +159,6 @@ void require_sound(const Block& block, std::string_view pass) {
   if (!errors.empty())
     throw InvariantError(
         fmt::format("layer '{}' after {}: {}", block.name, pass, fmt::join(errors, "; ")));
-}
-
-bool meet(const Block& block, const Operation& first, const Operation& second) {
-  const auto share = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
-    return std::ranges::any_of(a, [&](ValueId x) {
-      return std::ranges::any_of(b,
-                                 [&](ValueId y) { return root_of(block, x) == root_of(block, y); });
-    });
-  };
-  return share(first.inputs, second.outputs) || share(first.outputs, second.inputs) ||
-         share(first.outputs, second.outputs);
 }
 
 bool may_move(const Block& block, const std::vector<Operation>& operations, std::size_t from,

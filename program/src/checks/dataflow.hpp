@@ -40,11 +40,8 @@ Dataflow dataflow_of(const Block& block);
 /// To be called after each pass of lowering. @throws InvariantError that names `pass`
 void require_sound(const Block& block, std::string_view pass);
 
-/// Does one of two operations write what the other one reads or writes? They must stay in order.
-bool meet(const Block& block, const Operation& first, const Operation& second);
-
 /// Could the operation at `from` run at `to` instead, and all between them one place further? True
-/// if it meets none of these.
+/// if none of these writes what it reads or writes, or reads what it writes.
 bool may_move(const Block& block, const std::vector<Operation>& operations, std::size_t from,
               std::size_t to);
 

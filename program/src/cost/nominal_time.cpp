@@ -44,10 +44,11 @@ double nominal_seconds(const Program& program, const OperationInstance& instance
 
 }  // namespace
 
-NominalTimes::NominalTimes(const Plan& plan, std::vector<Block> blocks) {
-  program_.plan = plan;
+NominalTimes::NominalTimes(const Program& of, std::vector<Block> blocks) {
+  program_.plan = of.plan;
   program_.plan.micro_batch_size = 1;
-  set_sizes(program_);
+  program_.sizes = sizes_of(program_.plan);
+  program_.document_pairs = of.document_pairs;  // of a sequence
   program_.blocks = std::move(blocks);
   for (int block = 0; block < static_cast<int>(program_.blocks.size()); ++block)
     program_.layers.push_back({.block = block});

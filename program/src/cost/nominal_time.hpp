@@ -18,7 +18,8 @@ namespace meshplan::program {
 /// for every size of them.
 class NominalTimes {
  public:
-  NominalTimes(const Plan& plan, std::vector<Block> blocks);
+  /// @param of  whose plan and document pairs are read
+  NominalTimes(const Program& of, std::vector<Block> blocks);
 
   /// Seconds. @param operation  of one of the blocks
   double seconds(const OperationRef& operation);

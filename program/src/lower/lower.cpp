@@ -247,7 +247,7 @@ class Lowering {
       sound_after("separate_weight_gradients");
     }
     if (profile_.filled_exchanges) {
-      fill_exchanges(layer, plan());
+      fill_exchanges(layer, program_);
       sound_after("fill_exchanges");
     }
     plan_block_memory(layer.block, program_.sizes);

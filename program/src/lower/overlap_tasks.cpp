@@ -66,7 +66,7 @@ class Stream {
 
 double TaskOverlap::seconds_of(const OperationInstance& instance) {
   if (!instance.layer) return 0;  // a message: it goes beside everything
-  if (!times_) times_.emplace(program_.plan, program_.blocks);
+  if (!times_) times_.emplace(program_, program_.blocks);
   return times_->seconds(instance.operation);
 }
 

@@ -83,13 +83,16 @@ std::int64_t stream_bytes(const Plan& plan, const models::SymbolValues& sizes) {
 
 }  // namespace
 
+models::SymbolValues sizes_of(const Plan& plan) {
+  return {.tokens = plan.tokens_per_microbatch(),
+          .sequences = plan.micro_batch_size,
+          .routed_tokens = routed_rows_bound(plan),
+          .forwarded_tokens = forwarded_tokens_bound(plan)};
+}
+
 void set_sizes(Program& program) {
-  const Plan& plan = program.plan;
-  program.sizes = {.tokens = plan.tokens_per_microbatch(),
-                   .sequences = plan.micro_batch_size,
-                   .routed_tokens = routed_rows_bound(plan),
-                   .forwarded_tokens = forwarded_tokens_bound(plan)};
-  program.document_pairs = expected_pairs(plan);
+  program.sizes = sizes_of(program.plan);
+  program.document_pairs = expected_pairs(program.plan);
 }
 
 void plan_memory(Program& program, const Schedule& schedule, Pass pass) {

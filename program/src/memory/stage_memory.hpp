@@ -8,6 +8,8 @@ namespace meshplan::program {
 
 /// Rows and sequences of a micro-batch, as the program's plan has them.
 void set_sizes(Program& program);
+/// Planned values of the symbols, per micro-batch.
+models::SymbolValues sizes_of(const Plan& plan);
 
 /// Regions and what lies in Region::Saved when. @param schedule  of all stages
 void plan_memory(Program& program, const Schedule& schedule, Pass pass);

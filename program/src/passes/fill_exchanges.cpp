@@ -201,12 +201,12 @@ class Filler {
 
 }  // namespace
 
-void fill_exchanges(ShardedLayer& layer, const Plan& plan) {
+void fill_exchanges(ShardedLayer& layer, const Program& program) {
   const bool exchanges = std::ranges::any_of(layer.block.forward, [](const Operation& operation) {
     return exchanges_with_experts(operation.lane);
   });
   if (!exchanges) return;
-  NominalTimes times(plan, {layer.block});
+  NominalTimes times(program, {layer.block});
   for (const bool backward : {false, true}) {
     std::vector<Operation>& operations = backward ? layer.block.backward : layer.block.forward;
     std::vector<double> seconds;

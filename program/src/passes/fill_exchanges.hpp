@@ -1,12 +1,13 @@
 #pragma once
 
 #include "layer/sharded_layer.hpp"
-#include "program/plan/plan.hpp"
+#include "program/program.hpp"
 
 namespace meshplan::program {
 
 /// Orders a layer's operations so that what needs no exchange of experts runs while one is under
 /// way: shared experts, and weight gradients.
-void fill_exchanges(ShardedLayer& layer, const Plan& plan);
+/// @param program  that the layer will be of
+void fill_exchanges(ShardedLayer& layer, const Program& program);
 
 }  // namespace meshplan::program

@@ -35,8 +35,7 @@ ExpertImbalance imbalance_of_skew(double skew, int num_experts) {
   for (int placement = 0; placement < kPlacements; ++placement) {
     for (std::size_t i = load.size(); i > 1; --i)  // std::shuffle differs by library
       std::swap(load[i - 1], load[random() % i]);
-    for (int ranks = 2; ranks <= num_experts; ++ranks)
-      if (num_experts % ranks == 0) sums[ranks] += imbalance_over(load, ranks);
+    for (const auto& [ranks, imbalance] : imbalance_by_ranks(load)) sums[ranks] += imbalance;
   }
   if (sums.empty()) return {};
   for (auto& [ranks, sum] : sums) sum /= kPlacements;

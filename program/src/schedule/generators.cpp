@@ -40,25 +40,31 @@ std::vector<Task> in_pairs(const std::vector<Task>& tasks, int warmup) {
   return paired;
 }
 
-struct Passes {
+/// 1F1B over chunks in a loop. Micro-batches go through the chunks in groups of pp, so that a
+/// rank's next chunk is fed just when the first of the group has gone round. A last group that is
+/// not whole is a whole one with tasks left out: larger groups would have less bubble, but let a
+/// stage run further ahead of the next than one message.
+/// @param paired  forwards run together with the backwards behind them, after one forward more
+Schedule in_groups(int num_stages, int num_microbatches, int num_chunks, bool paired) {
+  const auto groups = static_cast<int>(
+      generated_microbatches(ScheduleKind::Interleaved, num_stages, num_microbatches) / num_stages);
   std::vector<Task> forwards, backwards;
-};
-
-/// Micro-batches go through the chunks in groups of pp, so that a rank's next chunk is fed just
-/// when the first of the group has gone round. A last group that is not whole is a whole one with
-/// tasks left out: larger groups would have less bubble, but let a stage run further ahead of the
-/// next than one message.
-Passes in_groups(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks) {
-  const auto groups =
-      static_cast<int>(generated_microbatches(kind, num_stages, num_microbatches) / num_stages);
-  Passes passes;
   for (int group = 0; group < groups; ++group)
     for (int chunk = 0; chunk < num_chunks; ++chunk)
       for (int m = group * num_stages; m < (group + 1) * num_stages; ++m) {
-        passes.forwards.push_back(forward(m, chunk));
-        passes.backwards.push_back(backward(m, num_chunks - 1 - chunk));
+        forwards.push_back(forward(m, chunk));
+        backwards.push_back(backward(m, num_chunks - 1 - chunk));
       }
-  return passes;
+  Schedule schedule{.tasks = {}, .num_chunks = num_chunks};
+  for (int stage = 0; stage < num_stages; ++stage) {
+    const int ahead =
+        2 * (num_stages - 1 - stage) + (num_chunks - 1) * num_stages + (paired ? 1 : 0);
+    const int warmup = std::min(ahead, static_cast<int>(forwards.size()));
+    std::vector<Task> tasks = alternate(forwards, backwards, warmup);
+    if (paired) tasks = in_pairs(tasks, warmup);
+    schedule.tasks.push_back(of_first(num_microbatches, tasks));
+  }
+  return schedule;
 }
 
 std::vector<Task> dualpipe_v_stage(int pp, int stage, int num_microbatches) {
@@ -131,29 +137,11 @@ Schedule one_f_one_b(int num_stages, int num_microbatches) {
 
 Schedule interleaved(int num_stages, int num_microbatches, int num_chunks) {
   if (num_chunks == 1) return one_f_one_b(num_stages, num_microbatches);
-  Schedule schedule{.tasks = {}, .num_chunks = num_chunks};
-  const Passes passes =
-      in_groups(ScheduleKind::Interleaved, num_stages, num_microbatches, num_chunks);
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const int warmup = std::min(2 * (num_stages - 1 - stage) + (num_chunks - 1) * num_stages,
-                                static_cast<int>(passes.forwards.size()));
-    schedule.tasks.push_back(
-        of_first(num_microbatches, alternate(passes.forwards, passes.backwards, warmup)));
-  }
-  return schedule;
+  return in_groups(num_stages, num_microbatches, num_chunks, /*paired=*/false);
 }
 
 Schedule overlapped_one_f_one_b(int num_stages, int num_microbatches, int num_chunks) {
-  Schedule schedule{.tasks = {}, .num_chunks = num_chunks};
-  const Passes passes =
-      in_groups(ScheduleKind::OverlappedOneFOneB, num_stages, num_microbatches, num_chunks);
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const int warmup = std::min(2 * (num_stages - 1 - stage) + (num_chunks - 1) * num_stages + 1,
-                                static_cast<int>(passes.forwards.size()));
-    schedule.tasks.push_back(of_first(
-        num_microbatches, in_pairs(alternate(passes.forwards, passes.backwards, warmup), warmup)));
-  }
-  return schedule;
+  return in_groups(num_stages, num_microbatches, num_chunks, /*paired=*/true);
 }
 
 Schedule dualpipe_v(int num_stages, int num_microbatches) {

@@ -17,9 +17,8 @@ LayerLoad load_of_layer(std::span<const float> chosen, std::span<const float> ta
                  .max = *most,
                  .max_expert = static_cast<int>(most - chosen.begin()),
                  .ep_imbalance = imbalance_over(taken, ep)};
-  const auto experts = static_cast<int>(taken.size());
-  for (int ranks = 2; ranks <= experts; ++ranks)
-    if (experts % ranks == 0) load.over.push_back({ranks, imbalance_over(taken, ranks)});
+  for (const auto& [ranks, imbalance] : imbalance_by_ranks(taken))
+    load.over.push_back({ranks, imbalance});
   if (total > 0) load.dropped_share = 1 - std::accumulate(taken.begin(), taken.end(), 0.0) / total;
   return load;
 }

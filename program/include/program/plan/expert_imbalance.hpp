@@ -38,6 +38,16 @@ double imbalance_over(const Loads& load, int ranks) {
   return total > 0 ? busiest * ranks / total : 1;
 }
 
+/// The same over every number of ranks, from 2 on, that divides the experts.
+template <class Loads>
+std::map<int, double> imbalance_by_ranks(const Loads& load) {
+  std::map<int, double> by_ranks;
+  const auto experts = static_cast<int>(load.size());
+  for (int ranks = 2; ranks <= experts; ++ranks)
+    if (experts % ranks == 0) by_ranks[ranks] = imbalance_over(load, ranks);
+  return by_ranks;
+}
+
 /// Of a router that sends the i-th busiest expert 1 / i^skew of what the first one gets (Zipf's
 /// law), where experts are placed at random: the mean over 64 placements, always the same.
 /// @param skew  at least 0, which is a balanced router
