@@ -68,6 +68,8 @@ void fields(Visitor& v, Efficiency& e) {
              between(0, limits::kSeconds));
   v.optional("exponentials_per_ps", e.exponentials_per_ps,
              "of fused attention, beside its products; 0 = hidden", between(0, limits::kRate));
+  v.optional("clock", e.clock, "of kernels priced by clocks, over the one that they were timed at",
+             between(kSmallest, 2));
   v.optional("memory", e.memory, "part of the memory bandwidth that streams reach",
              between(kSmallest, 1));
   v.optional("half_stream_kib", e.half_stream_kib,

@@ -22,6 +22,7 @@ std::set<std::string> files_of(std::string_view constant) {
   if (starts("product_") || starts("fp8_") || starts("fp4_") || starts("half_tile"))
     return {"gemm.csv"};
   if (starts("kernel_")) return {"gemm.csv", "attention.csv", "mla.csv", "moe.csv"};
+  if (starts("linear_") || starts("convolution_")) return {"linear_attention.csv"};
   if (starts("permuted_")) return {"moe.csv"};
   if (starts("attention_") || starts("exponentials")) return {"attention.csv", "mla.csv"};
   if (starts("window_")) return {"attention.csv"};

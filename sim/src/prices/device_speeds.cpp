@@ -125,6 +125,7 @@ Cluster with_operator_speeds(const Cluster& data_sheet, const OperatorConstants&
     if (protocol.name == "simple") protocol.base_us = c.simple_us;
   efficiency.attention_tile = kAttentionTile;
   efficiency.attention_block_us = c.attention_block_us;
+  efficiency.clock = 1;
   efficiency.exponentials_per_ps =
       unit_clocks_per_s(device) * kExponentialsPerClock / kTera / c.exponentials;
   if (device.architecture == Architecture::Other) return cluster;
@@ -154,6 +155,7 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashG
   efficiency.attention_forward *= attention;
   efficiency.attention_backward = efficiency.attention_forward * kBackwardRate;
   efficiency.exponentials_per_ps /= step.other;
+  efficiency.clock = 1 / step.other;
   efficiency.memory = c.memory;
   device.launch_us = operator_constants().kernel_us;
   cluster.communication.device_share = c.dp_exposed;
@@ -193,6 +195,16 @@ ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster)
 ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster) {
   if (!shape.causal || shape.backward) return {};
   return attention_correction(*shape.causal, cluster.device.operators);
+}
+
+ShapeCorrection correction_of(const LinearAttentionWork& work, const Cluster& cluster) {
+  if (work.backward) return {};
+  return linear_attention_correction(work, cluster.device.operators);
+}
+
+ShapeCorrection correction_of(const ShortConvolutionWork& work, const Cluster& cluster) {
+  if (work.backward) return {};
+  return convolution_correction(work, cluster.device.operators);
 }
 
 double attended_keys(double seq, double window) {

@@ -8,6 +8,7 @@
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/prices/flash_generation.hpp"
+#include "sim/prices/linear_attention.hpp"
 #include "sim/prices/measured_works.hpp"
 #include "sim/prices/operator_constants.hpp"
 
@@ -57,6 +58,8 @@ struct ShapeCorrection {
 };
 ShapeCorrection correction_of(const ProductShape& shape, const Cluster& cluster);
 ShapeCorrection correction_of(const AttentionShape& shape, const Cluster& cluster);
+ShapeCorrection correction_of(const LinearAttentionWork& work, const Cluster& cluster);
+ShapeCorrection correction_of(const ShortConvolutionWork& work, const Cluster& cluster);
 
 /// Seconds without launch: arithmetic or operand traffic, whichever is slower (roofline: Williams,
 /// Waterman and Patterson 2009), corrected by measured shapes. @param peak  FLOP/s

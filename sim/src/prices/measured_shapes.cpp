@@ -79,8 +79,9 @@ TimedDevice* timed_device(std::string_view name) {
 }
 
 /// What a correction depends on, besides the device.
-using Key = std::array<double, 8>;
-constexpr double kProduct = 0, kAttention = 1, kCollective = 2, kExchange = 3;  // first items
+using Key = std::array<double, 9>;
+constexpr double kProduct = 0, kAttention = 1, kCollective = 2, kExchange = 3, kLinear = 4,
+                 kConvolution = 5;  // first items
 
 /// @param compute  with the device, where the thread does not know the answer
 template <class Compute>
@@ -170,6 +171,26 @@ ShapeCorrection attention_correction(const AttentionWork& attention, std::string
                 attention.kv_heads, attention.head,  attention.value_head, attention.window};
   return remembered(device, key, [&](TimedDevice& timed) {
     return timed.shapes().of({.group = std::string(name_of(OperandType::Half)), .work = attention});
+  });
+}
+
+ShapeCorrection linear_attention_correction(const LinearAttentionWork& work,
+                                            std::string_view device) {
+  const Key key{kLinear,          static_cast<double>(work.kind),
+                work.batch,       work.seq,
+                work.key_heads,   work.key_size,
+                work.value_heads, work.value_size,
+                work.chunk};
+  return remembered(device, key, [&](TimedDevice& timed) {
+    return timed.shapes().of({.group = group_of(work), .work = work});
+  });
+}
+
+ShapeCorrection convolution_correction(const ShortConvolutionWork& work, std::string_view device) {
+  const Key key{kConvolution, static_cast<double>(work.kind),   work.batch, work.seq, work.channels,
+                work.taps,    static_cast<double>(work.kernels)};
+  return remembered(device, key, [&](TimedDevice& timed) {
+    return timed.shapes().of({.group = group_of(work), .work = work});
   });
 }
 

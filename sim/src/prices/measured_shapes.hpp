@@ -38,10 +38,13 @@ class MeasuredShapes {
 ShapeCorrection shape_correction(const MeasuredWork& work, std::string_view device,
                                  MeasuredShapes::Shape shapes);
 
-/// Of products and of attention; a search asks for the same ones again and again, so that a thread
-/// remembers what it was told.
+/// Of products and of all attention; a search asks for the same ones again and again, so that a
+/// thread remembers what it was told.
 ShapeCorrection product_correction(const ProductWork& product, std::string_view device);
 ShapeCorrection attention_correction(const AttentionWork& attention, std::string_view device);
+ShapeCorrection linear_attention_correction(const LinearAttentionWork& work,
+                                            std::string_view device);
+ShapeCorrection convolution_correction(const ShortConvolutionWork& work, std::string_view device);
 
 /// Likewise of a collective inside the innermost level, by the tables that it names. An all-reduce
 /// is corrected only where switches sum, or not, as they did when it was timed.

@@ -133,6 +133,14 @@ double price(const ExchangeWork& work, const Cluster& cluster, const OperatorCon
   return exchange_seconds(work, first_ranks(work.ranks, cluster), cluster, c);
 }
 
+double price(const LinearAttentionWork& work, const Cluster& cluster, const OperatorConstants& c) {
+  return linear_attention_seconds(work, cluster, c);
+}
+
+double price(const ShortConvolutionWork& work, const Cluster& cluster, const OperatorConstants& c) {
+  return short_convolution_seconds(work, cluster, c);
+}
+
 }  // namespace
 
 double work_seconds(const MeasuredWork& row, const Cluster& cluster,

@@ -183,6 +183,37 @@ MeasuredWork domain_exchange_of(const WorkCells& row) {
           .seconds = row.number("time_us", kLeastMicroseconds, limits::kSeconds) / kMega};
 }
 
+/// Kernels of one line: its recurrence, or the convolution before it. Of Mamba 2 heads_k are those
+/// of the values, dim_k is the state's size, and groups share it.
+MeasuredWork linear_attention_of(const WorkCells& row) {
+  const auto kind = row.one_of<LinearAttention>("kind", {{"gdn", LinearAttention::GatedDelta},
+                                                         {"kda", LinearAttention::KimiDelta},
+                                                         {"mamba2", LinearAttention::Mamba2}});
+  const auto kernels = row.one_of<int>("kernel", {{"chunk_gated_delta_rule", 0},
+                                                  {"chunk_kda", 0},
+                                                  {"causal_conv1d_fn", 1},
+                                                  {"causal_conv1d_fn_qkv3", 3}});
+  LinearAttentionWork work{.kind = kind,
+                           .batch = row.number("batch"),
+                           .seq = row.number("seq"),
+                           .key_heads = row.number("heads_k"),
+                           .key_size = row.number("dim_k"),
+                           .value_heads = row.number("heads_v"),
+                           .value_size = row.number("dim_v")};
+  MeasuredWork result{.device = row.text("device"), .group = group_of(work), .work = work};
+  if (kernels == 0) return result;
+  const double keys = kind == LinearAttention::Mamba2 ? row.number("groups") * row.number("state")
+                                                      : work.key_heads * work.key_size;
+  const ShortConvolutionWork convolution{.kind = kind,
+                                         .batch = work.batch,
+                                         .seq = work.seq,
+                                         .channels = 2 * keys + work.value_heads * work.value_size,
+                                         .kernels = kernels};
+  result.group = group_of(convolution);
+  result.work = convolution;
+  return result;
+}
+
 std::string name_in_path(const std::string& path) {
   return path.substr(path.find_last_of('/') + 1);
 }
@@ -191,8 +222,8 @@ std::string name_in_path(const std::string& path) {
 
 const std::vector<std::string>& operator_files() {
   static const std::vector<std::string> kFiles{
-      "gemm.csv",   "attention.csv",      "mla.csv", "moe.csv", "nccl.csv",
-      "deepep.csv", "domain_exchange.csv"};
+      "gemm.csv", "attention.csv", "mla.csv",    "linear_attention.csv",
+      "moe.csv",  "nccl.csv",      "deepep.csv", "domain_exchange.csv"};
   return kFiles;
 }
 
@@ -228,6 +259,11 @@ std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std:
     }
     if (name == "domain_exchange.csv") {
       rows.push_back(domain_exchange_of(cells));
+      continue;
+    }
+    if (name == "linear_attention.csv") {
+      rows.push_back(linear_attention_of(cells));
+      rows.back().seconds = cells.number("time_us", kLeastMicroseconds, limits::kSeconds) / kMega;
       continue;
     }
     MeasuredWork row{.device = cells.text("device"), .group = cells.text("dtype"), .work = {}};
@@ -315,6 +351,15 @@ WorkShape shape_of(const MeasuredWork& row) {
           return {logs({work.tokens, work.bytes, work.token_ranks, static_cast<double>(work.ranks),
                         work.sms}),
                   {static_cast<double>(work.kernels), static_cast<double>(work.part)}};
+        } else if constexpr (std::is_same_v<Work, LinearAttentionWork>) {
+          // Kernels are tuned for each number of heads: those of others lie twice as far.
+          const double shared = work.value_heads / work.key_heads;
+          return {
+              logs({work.batch, work.seq, work.value_heads * work.value_heads, shared * shared}),
+              {static_cast<double>(work.kind), work.key_size, work.value_size, work.chunk}};
+        } else if constexpr (std::is_same_v<Work, ShortConvolutionWork>) {
+          return {logs({work.batch, work.seq, work.channels}),
+                  {static_cast<double>(work.kind), work.taps, static_cast<double>(work.kernels)}};
         } else {
           return {logs({work.bytes}),
                   {static_cast<double>(work.collective), static_cast<double>(work.ranks)}};

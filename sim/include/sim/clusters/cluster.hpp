@@ -36,7 +36,8 @@ struct Efficiency {
   double attention_block_us = 0;   // start and end of a thread block
   double exponentials_per_ps = 0;  // of the softmax, on a unit of their own; 0 = hidden
   double memory = 0.85;            // of the memory bandwidth, streams of several MiB
-  double half_stream_kib = 512;    // bytes at which a memory-bound operation reaches half of it
+  double clock = 1;  // of kernels that are priced by clocks, over the one that they were timed at
+  double half_stream_kib = 512;  // bytes at which a memory-bound operation reaches half of it
   bool operator==(const Efficiency&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // Tables of single operators that were timed alone on real GPUs, as extracted from
-// ai-dynamo/aiconfigurator: gemm.csv, attention.csv, mla.csv, moe.csv, nccl.csv, deepep.csv and
-// domain_exchange.csv.
+// ai-dynamo/aiconfigurator: gemm.csv, attention.csv, mla.csv, linear_attention.csv, moe.csv,
+// nccl.csv, deepep.csv and domain_exchange.csv.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 
 #include "program/program.hpp"
 #include "sim/clusters/cluster.hpp"
+#include "sim/prices/linear_attention.hpp"
 #include "sim/prices/operator_constants.hpp"
 
 namespace meshplan::sim {
@@ -73,9 +74,11 @@ struct ExchangeWork {
 /// One timed operator.
 struct MeasuredWork {
   std::string device;
-  std::string
-      group;  // rows that one table of errors holds together: the dtype, or exchange_group()
-  std::variant<ProductWork, AttentionWork, ExpertsWork, CollectiveWork, ExchangeWork> work;
+  std::string group;  // rows that one table of errors holds together: the dtype, exchange_group()
+                      // or group_of()
+  std::variant<ProductWork, AttentionWork, ExpertsWork, CollectiveWork, ExchangeWork,
+               LinearAttentionWork, ShortConvolutionWork>
+      work;
   double seconds = 0;
 };
 

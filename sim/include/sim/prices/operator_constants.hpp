@@ -38,6 +38,11 @@ struct OperatorConstants {
   double exponentials = 0.68;       // part of their time that nothing hides
   double attention_block_us = 3.7;  // start and end of a thread block
   double window_keys = 270;         // that a query computes beside those of its window
+  // Linear attention and the short convolution before it.
+  double linear_memory = 0.85;      // part of the memory bandwidth that their kernels reach
+  double linear_flops = 512;        // of the products of small tiles, an SM and clock
+  double linear_step_us = 1;        // from a chunk's state to the next
+  double convolution_clocks = 0.3;  // of an SM, an element of four taps
   // Part of the innermost level's rate that large collectives reach.
   double links_ampere = 0.91;
   double links_hopper = 0.95;
