@@ -5,7 +5,7 @@
 
 Of each device and kind of operator it keeps, one after another, the shape that the others tell worst, until nine of
 ten are told to within 2 % or there are enough. What is interpolated is the time over the work's size (FLOP, pairs of
-a query and a key, bytes), as sim/src/prices/measured_shapes.cpp does with the time over the formula's. Kept are shapes
+a query and a key, bytes, of linear attention what an H100 would take about), as sim/src/prices/measured_shapes.cpp does with the time over the formula's. Kept are shapes
 that training meets: products with all sides of at least 1,024, attention of at least four heads and 1,024 tokens over
 at most 16 sequences, collectives of at least 64 KiB, exchanges of experts' rows inside a node (what several nodes
 reach is their network's).
@@ -16,7 +16,7 @@ import math
 import pathlib
 import sys
 
-ENOUGH = {"gemm": 900, "attention": 400, "mla": 140, "nccl": 400, "deepep": 120}
+ENOUGH = {"gemm": 900, "attention": 400, "mla": 140, "nccl": 400, "deepep": 120, "linear_attention": 160}
 TOLD = 0.02
 LEAST_SIDE = LEAST_TOKENS = 1024
 LEAST_HEADS = 4
@@ -45,6 +45,19 @@ def attention(row):
 def mla(row):
     batch, seq, heads = (int(row[c]) for c in ("batch", "seq", "heads"))
     return (row["dtype"],), (batch, seq, heads), batch * seq * seq * heads
+
+
+def linear_attention(row):
+    """Work in us: starts, chunks one after another, and tokens of all heads; or elements of the convolution."""
+    batch, seq, keys, heads = (int(row[c]) for c in ("batch", "seq", "heads_k", "heads_v"))
+    if seq < LEAST_TOKENS or batch > MOST_SEQUENCES:
+        return None
+    kind = (row["kind"], row["kernel"])
+    if row["kernel"].startswith("chunk_"):
+        return kind, (batch, seq, heads**2, (heads / keys) ** 2), 40 + 1.5 * seq / 64 + 0.0025 * batch * seq * heads
+    shared = int(row["groups"]) * int(row["state"]) if row["groups"] else keys * int(row["dim_k"])
+    channels = 2 * shared + heads * int(row["dim_v"])
+    return kind, (batch, seq, channels), 4 + 1.7e-6 * batch * seq * channels
 
 
 def nccl(row):
@@ -101,8 +114,8 @@ def thinned(rows, enough):
 
 def main():
     source, target = (pathlib.Path(a) for a in sys.argv[1:3])
-    for name, describe in (("gemm", gemm), ("attention", attention), ("mla", mla), ("nccl", nccl),
-                           ("deepep", deepep)):
+    for name, describe in (("gemm", gemm), ("attention", attention), ("mla", mla),
+                           ("linear_attention", linear_attention), ("nccl", nccl), ("deepep", deepep)):
         kinds = collections.defaultdict(dict)
         with open(source / f"{name}.csv", newline="") as file:
             reader = csv.DictReader(file)

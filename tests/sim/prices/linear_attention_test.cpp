@@ -3,11 +3,15 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <span>
 
+#include "core/embedded_file.hpp"
 #include "core/units.hpp"
 #include "prices/device_speeds.hpp"
 
 namespace meshplan::sim {
+
+std::span<const EmbeddedFile> operator_table_presets();
 
 namespace {
 
@@ -135,6 +139,40 @@ TEST_CASE("A training step's clock is slower than an operator's alone", "[sim][l
   const LinearAttentionWork work = backward_of(gated_delta(4, 8192));
   CHECK(linear_attention_seconds(work, step) >
         linear_attention_seconds(work, running_alone("dgx-h100")));
+}
+
+// Every row of the shipped tables.
+TEST_CASE("Timed shapes of linear attention take what was measured", "[sim][linear_attention]") {
+  int rows = 0;
+  for (const EmbeddedFile& file : operator_table_presets()) {
+    if (!file.name.ends_with(".linear_attention")) continue;
+    INFO(file.name);
+    const std::string device(file.name.substr(0, file.name.find('.')));
+    const Cluster cluster = running_alone(data_sheet_name(device));
+    const Cluster formula = without_measured_shapes(cluster);
+    for (const MeasuredWork& row : parse_measured_works(file.text, "linear_attention.csv")) {
+      CHECK(work_seconds(row, cluster, operator_constants()) == Approx(row.seconds).epsilon(0.02));
+      const double ratio = work_seconds(row, formula, operator_constants()) / row.seconds;
+      CHECK(ratio > 0.25);  // what just fits into the L40S' cache, or just does not, errs most
+      CHECK(ratio < 4.5);
+      ++rows;
+    }
+  }
+  CHECK(rows > 1000);
+}
+
+TEST_CASE("Tables of linear attention correct forward alone", "[sim][linear_attention]") {
+  const Cluster h100 = running_alone("dgx-h100");
+  const LinearAttentionWork work = gated_delta(4, 8192);
+  CHECK(correction_of(work, h100).near);
+  CHECK(correction_of(work, h100).factor != 1);
+  CHECK(correction_of(backward_of(work), h100).factor == 1);
+  LinearAttentionWork other = work;
+  other.kind = LinearAttention::Simple;
+  CHECK(correction_of(other, h100).factor == 1);
+  CHECK(correction_of(work, running_alone("dgx-b300")).factor == 1);  // a data sheet alone
+  const ShortConvolutionWork convolution{.batch = 1, .seq = 1024, .channels = 8192};
+  CHECK(correction_of(convolution, h100).near);
 }
 
 TEST_CASE("Rows of linear attention are their recurrence or their convolution",
