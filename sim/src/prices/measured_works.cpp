@@ -125,7 +125,8 @@ constexpr double kGroupScales = 128;  // elements of FP8 for each scale of four 
 /// several nodes (8 GPUs each) to experts of four of them at most (tests/test_internode.py).
 std::vector<MeasuredWork> deep_ep_exchanges_of(const WorkCells& row) {
   constexpr int kGpus = 8, kMostNodes = 4;
-  const auto nodes = static_cast<int>(row.number("nodes", 1, limits::kListedRanks / kGpus));
+  const auto nodes =
+      static_cast<int>(row.number("nodes", 1, static_cast<double>(limits::kListedRanks) / kGpus));
   const double hidden = row.number("hidden");
   const ExpertChoice choice{.experts = row.number("experts"),
                             .top_k = static_cast<int>(row.number("top_k", 1, limits::kWidth)),
