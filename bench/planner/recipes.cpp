@@ -30,35 +30,75 @@ struct KnownModel {
   std::int64_t seq_len;
 };
 constexpr std::array kModels = {
+    KnownModel{"deepseek_v2", "deepseek-v2", 4096},
+    KnownModel{"deepseek_v2_lite", "deepseek-v2-lite", 4096},
     KnownModel{"deepseek_v3", "deepseek-v3", 4096},
+    KnownModel{"deepseek_v4_flash", "deepseek-v4-flash", 4096},
+    KnownModel{"deepseek_v4_pro", "deepseek-v4-pro", 4096},
+    KnownModel{"gemma2_27b", "gemma2-27b", 4096},
     KnownModel{"gemma2_2b", "gemma2-2b", 4096},
+    KnownModel{"gemma2_9b", "gemma2-9b", 4096},
     KnownModel{"gemma3_1b", "gemma3-1b", 32768},
+    KnownModel{"gemma4_e4b", "gemma4-e4b", 4096},
+    KnownModel{"glm45_355b", "glm4.5", 4096},
+    KnownModel{"glm45_air_106b", "glm4.5-air", 4096},
+    KnownModel{"glm52", "glm5.2", 4096},
     KnownModel{"gpt_oss_120b", "gpt-oss-120b", 4096},
     KnownModel{"gpt_oss_20b", "gpt-oss-20b", 4096},
+    KnownModel{"kimi_k2", "kimi-k2", 4096},
     KnownModel{"llama2_7b", "llama2-7b", 4096},
     KnownModel{"llama31_405b", "llama3.1-405b", 8192},
     KnownModel{"llama31_70b", "llama3-70b", 8192},
     KnownModel{"llama31_8b", "llama3-8b", 8192},
     KnownModel{"llama32_1b", "llama3.2-1b", 8192},
+    KnownModel{"llama32_3b", "llama3.2-3b", 8192},
     KnownModel{"llama3_70b", "llama3-70b", 8192},
     KnownModel{"llama3_8b", "llama3-8b", 8192},
+    KnownModel{"minimax_m3", "minimax-m3", 4096},
+    KnownModel{"moonlight_16b", "moonlight-16b-a3b", 4096},
+    KnownModel{"_nemotron_3_super", "nemotron-3-super-120b-a12b", 4096},
+    KnownModel{"nemotron_3_nano", "nemotron-3-nano-30b-a3b", 8192},
+    KnownModel{"nemotron_3_super", "nemotron-3-super-120b-a12b", 4096},
+    KnownModel{"nemotron_3_ultra", "nemotron-3-ultra-550b-a55b", 4096},
+    KnownModel{"nemotronh_56b", "nemotron-h-56b", 8192},
+    KnownModel{"qwen25_14b", "qwen2.5-14b", 4096},
+    KnownModel{"qwen25_1p5b", "qwen2.5-1.5b", 4096},
+    KnownModel{"qwen25_32b", "qwen2.5-32b", 4096},
     KnownModel{"qwen25_500m", "qwen2.5-0.5b", 4096},
+    KnownModel{"qwen25_72b", "qwen2.5-72b", 4096},
     KnownModel{"qwen25_7b", "qwen2.5-7b", 4096},
+    KnownModel{"qwen2_1p5b", "qwen2.5-1.5b", 4096},
     KnownModel{"qwen2_500m", "qwen2.5-0.5b", 4096},
+    KnownModel{"qwen2_72b", "qwen2.5-72b", 4096},
     KnownModel{"qwen2_7b", "qwen2.5-7b", 4096},
+    KnownModel{"qwen35_text_35b_a3b", "qwen3.5-35b-a3b", 4096},
+    KnownModel{"qwen35_vl_122b_a10b", "qwen3.5-122b-a10b", 4096},
+    KnownModel{"qwen35_vl_27b", "qwen3.5-27b", 4096},
+    KnownModel{"qwen35_vl_35b_a3b", "qwen3.5-35b-a3b", 4096},
+    KnownModel{"qwen35_vl_397b_a17b", "qwen3.5-397b-a17b", 4096},
+    KnownModel{"qwen3_14b", "qwen3-14b", 4096},
+    KnownModel{"qwen3_1p7b", "qwen3-1.7b", 4096},
     KnownModel{"qwen3_235b_a22b", "qwen3-235b-a22b", 4096},
     KnownModel{"qwen3_30b_a3b", "qwen3-30b-a3b", 4096},
+    KnownModel{"qwen3_32b", "qwen3-32b", 4096},
+    KnownModel{"qwen3_4b", "qwen3-4b", 4096},
+    KnownModel{"qwen3_600m", "qwen3-0.6b", 4096},
     KnownModel{"qwen3_8b", "qwen3-8b", 4096},
     KnownModel{"qwen3_next_80b_a3b", "qwen3-next-80b-a3b", 4096},
+    KnownModel{"qwen3_vl_235b_a22b", "qwen3-vl-235b-a22b", 4096},
+    KnownModel{"qwen3_vl_30b_a3b", "qwen3-vl-30b-a3b", 4096},
+    KnownModel{"qwen3_vl_8b", "qwen3-vl-8b", 4096},
+    KnownModel{"step35_196b_a11b", "step3.7-flash", 4096},
 };
 
 const std::map<std::string, std::string> kClusters = {
     {"h100", "dgx-h100"}, {"b200", "dgx-b200"}, {"gb200", "gb200-nvl72"}, {"gb300", "gb300-nvl72"}};
 
-const std::map<std::string, std::string> kOtherPrecisions = {
-    {"fp8mx", "FP8 with a scale for 32 elements (MXFP8)"},
-    {"fp8sc", "FP8 with scales for blocks"},
-    {"nvfp4", "FP4"}};
+/// Of names, those that our own program does not execute.
+const std::map<std::string, program::Fp8Scaling> kOtherPrecisions = {
+    {"fp8mx", program::Fp8Scaling::MxFp8},
+    {"fp8sc", program::Fp8Scaling::Blockwise},
+    {"nvfp4", program::Fp8Scaling::NvFp4}};
 
 /// "llama3_70b_pretrain_32gpu_h100_bf16_16k_config"
 struct Name {
@@ -161,6 +201,16 @@ void set_optimizer(const Row& row, Recipe& recipe) {
     candidate.zero_stage = 1;  // Megatron-Bridge's default
 }
 
+/// Has our own program all parts of the model?
+bool is_run_by_us(const Work& work) {
+  program::Plan plan;
+  plan.model = models::load_preset(work.model);
+  plan.workload = {.seq_len = 1, .global_batch_size = 1};
+  return std::ranges::none_of(program::check(plan), [](const program::Violation& violation) {
+    return violation.rule == "not-lowered";
+  });
+}
+
 /// @returns why there is none; empty = there is
 std::string set_work(const Row& row, Work& work, std::vector<std::string>& assumed) {
   const std::optional<Name> name = parse_name(row.at("recipe"));
@@ -169,8 +219,6 @@ std::string set_work(const Row& row, Work& work, std::vector<std::string>& assum
   if (model == kModels.end()) return "a model without a preset";
   const auto cluster = kClusters.find(name->gpu);
   if (cluster == kClusters.end()) return fmt::format("{}: no preset of the cluster", name->gpu);
-  if (const auto other = kOtherPrecisions.find(name->precision); other != kOtherPrecisions.end())
-    return other->second + " is not executed";
   const std::optional<int> batch = count(row, "gbs");
   if (!batch) return "the global batch is not stated";
   const std::optional<std::int64_t> seq_len = sequence(row.at("seq"));
@@ -182,6 +230,9 @@ std::string set_work(const Row& row, Work& work, std::vector<std::string>& assum
       .global_batch_size = *batch,
       .seq_len = seq_len.value_or(model->seq_len),
       .precision = name->precision == "bf16" ? program::Precision::BF16 : program::Precision::Fp8};
+  const auto other = kOtherPrecisions.find(name->precision);
+  if (other != kOtherPrecisions.end()) work.scaling = other->second;
+  if (other != kOtherPrecisions.end() || !is_run_by_us(work)) work.software = "megatron-core";
   return "";
 }
 
@@ -207,7 +258,8 @@ Recipe recipe_of(const Row& row) {
   models::ModuleSet& modules = recipe.candidate.recompute.modules;
   for (const models::Module module : modules.list())
     if (!models::has_module(request.model, module)) modules.remove(module);
-  recipe.candidate.expert_node_ranks = expert_node_ranks(recipe.candidate, request.cluster);
+  if (request.stack.is_own())
+    recipe.candidate.expert_node_ranks = expert_node_ranks(recipe.candidate, request.cluster);
   const auto broken = program::check(planner::make_plan(request, recipe.candidate));
   if (!broken.empty())
     recipe.left_out = fmt::format("our rule '{}': {}", broken.front().rule, broken.front().message);
@@ -246,6 +298,12 @@ planner::SearchRequest request_of(const Work& work) {
   request.model = models::load_preset(work.model);
   request.workload = {.seq_len = work.seq_len, .global_batch_size = work.global_batch_size};
   program::set_precision(request.workload, work.precision);
+  request.stack.software = work.software;
+  request.stack.settings.fp8_scaling = work.scaling;
+  if (!request.stack.is_own() && request.model.moe)  // their dispatchers, as above
+    request.stack.settings.expert_dispatch = work.cluster == "dgx-h100"
+                                                 ? program::ExpertDispatch::DeepEp
+                                                 : program::ExpertDispatch::HybridEp;
   request.cluster = sim::with_ranks(sim::load_cluster_preset(work.cluster), work.gpus);
   // Jobs on several NVLink domains of 72 take 64 GPUs of each: Slurm's --segment=16 of 4 GPUs.
   constexpr int kDomain = 72;

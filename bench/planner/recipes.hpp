@@ -20,6 +20,9 @@ struct Work {
   std::int64_t global_batch_size = 0;
   std::int64_t seq_len = 0;
   program::Precision precision = program::Precision::BF16;
+  // That runs it: our own, or Megatron-Core where we have no program of the model or the precision.
+  std::string software = std::string(program::kOwnSoftware);
+  std::optional<program::Fp8Scaling> scaling;  // of Megatron-Core's low precision
   auto operator<=>(const Work&) const = default;
 };
 

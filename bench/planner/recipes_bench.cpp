@@ -46,8 +46,9 @@ struct Comparison {
 };
 
 Priced price(const planner::SearchRequest& request, const planner::Candidate& candidate) {
-  return {candidate,
-          sim::simulate_step(planner::make_plan(request, candidate), request.cluster).step};
+  const program::Plan plan = planner::make_plan(request, candidate);
+  if (plan.stack.is_own()) return {candidate, sim::simulate_step(plan, request.cluster).step};
+  return {candidate, sim::Estimator(request.cluster, plan.stack.software).estimate(plan)};
 }
 
 /// Full recompute of the fewest layers of each stage. Where the estimate of memory is a lower
@@ -57,7 +58,7 @@ std::optional<Priced> fewest_recomputed(const planner::SearchRequest& request,
   candidate.recompute = {.kind = program::RecomputeKind::Full};
   const int all =
       std::ranges::max(program::resolved_layers_per_stage(planner::make_plan(request, candidate)));
-  sim::Estimator estimator(request.cluster);
+  sim::Estimator estimator(request.cluster, request.stack.software);
   for (int layers = 1; layers <= all; ++layers) {
     candidate.recompute.num_layers = layers;
     if (!estimator.estimate(planner::make_plan(request, candidate)).fits()) continue;
@@ -91,9 +92,9 @@ std::optional<Priced> our_choice(const planner::SearchRequest& request) {
 }
 
 std::string label(const Work& work) {
-  return fmt::format("{} on {} x {}, {} sequences of {}, {}", work.model, work.gpus, work.cluster,
-                     work.global_batch_size, work.seq_len,
-                     work.precision == program::Precision::BF16 ? "bf16" : "fp8");
+  return fmt::format("{} on {} x {}, {} sequences of {}, {}, {}", work.model, work.gpus,
+                     work.cluster, work.global_batch_size, work.seq_len,
+                     work.precision == program::Precision::BF16 ? "bf16" : "fp8", work.software);
 }
 
 Comparison as_published(const planner::SearchRequest& request,
@@ -115,7 +116,8 @@ std::vector<Comparison> compare(const Work& work, const std::vector<Recipe*>& re
   for (Recipe* recipe : recipes) try {
       Comparison one = as_published(request, recipe->candidate);
       // The table does not say whether it is asked for: the faster of both.
-      if (const auto paired = bench::in_pairs(recipe->candidate)) {
+      const bool own = request.stack.is_own();
+      if (const auto paired = own ? bench::in_pairs(recipe->candidate) : std::nullopt) {
         Comparison other = as_published(request, *paired);
         if (is_faster(other.fitting, one.fitting)) one = std::move(other);
       }

@@ -12,15 +12,19 @@ double score_scale(const ModelSpec& spec) {
   return spec.mla ? scale * rope_latent_score_factor(spec.rope_scaling) : scale;
 }
 
+int value_size(const ModelSpec& spec) {
+  return spec.value_head_size.value_or(spec.head_size);
+}
+
 void set_heads(const ModelSpec& spec, OpAttributes& attributes) {
   attributes.heads = spec.num_heads;
   attributes.kv_heads = spec.num_kv_heads;
   attributes.head_size = spec.head_size;
-  attributes.value_head_size = spec.mla ? spec.mla->v_head_size : spec.head_size;
+  attributes.value_head_size = spec.mla ? spec.mla->v_head_size : value_size(spec);
 }
 
-void set_rope(const ModelSpec& spec, LayerAttention kind, OpAttributes& attributes) {
-  const bool local = kind == LayerAttention::Sliding && spec.local_rope_base;
+void set_rope(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes) {
+  const bool local = mixer == Mixer::Sliding && spec.local_rope_base;
   attributes.rope_base = local ? *spec.local_rope_base : spec.rope_base;
   if (!local && spec.rope_scaling) {
     attributes.rope_scaling = spec.rope_scaling;
@@ -31,11 +35,28 @@ void set_rope(const ModelSpec& spec, LayerAttention kind, OpAttributes& attribut
       spec.mla ? spec.mla->qk_rope_head_size : spec.rope_size.value_or(spec.head_size);
 }
 
-void set_scores(const ModelSpec& spec, LayerAttention kind, OpAttributes& attributes) {
+void set_scores(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes) {
   attributes.causal = spec.causal;
-  attributes.window = kind == LayerAttention::Sliding ? spec.window : 0;
+  attributes.window = mixer == Mixer::Sliding ? spec.window : 0;
+  attributes.chunk = mixer == Mixer::Chunked ? spec.window : 0;
+  attributes.alibi = spec.positions == Positions::Alibi;
   attributes.scale = score_scale(spec);
   attributes.softcap = spec.attention_softcap.value_or(0.0);
+}
+
+/// Weights of the norms, by what they norm together.
+std::vector<std::int64_t> sizes_of_qk_norm(const ModelSpec& spec) {
+  const std::int64_t head = spec.head_size;
+  switch (spec.qk_norm_over) {
+    case QkNorm::Head:
+      return {head, head};
+    case QkNorm::Projection:
+    case QkNorm::EachHead:
+      return {spec.num_heads * head, spec.num_kv_heads * head};
+    case QkNorm::Unweighted:
+      break;
+  }
+  return {};
 }
 
 /// Norms of the query and key heads inside the fused qkv.
@@ -46,8 +67,11 @@ TensorId append_qk_norm(LayerBuilder& layer, TensorId qkv,
   Op& op = layer.op(OpKind::HeadRmsNorm, "qk_norm", {qkv});
   set_heads(spec, op.attributes);
   op.attributes.epsilon = spec.norm_epsilon;
-  op.parameters = {layer.parameter("self_attn.q_norm.weight", {fixed(spec.head_size)}, Init::Ones),
-                   layer.parameter("self_attn.k_norm.weight", {fixed(spec.head_size)}, Init::Ones)};
+  std::vector<std::int64_t> sizes = sizes_of_qk_norm(spec);
+  if (spec.borrows_keys && !sizes.empty()) sizes.pop_back();
+  constexpr const char* kNames[] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    op.parameters.push_back(layer.parameter(kNames[i], {fixed(sizes[i])}, Init::Ones));
   const TensorId normed = layer.output(op, shape, sections, spec.head_size);
   const TensorId inv_rms =
       layer.statistic(op, "inv_rms", {shape.front(), fixed(spec.num_heads + spec.num_kv_heads)});
@@ -55,31 +79,70 @@ TensorId append_qk_norm(LayerBuilder& layer, TensorId qkv,
   return normed;
 }
 
-TensorId append_rope(LayerBuilder& layer, LayerAttention kind, TensorId qkv,
+TensorId append_rope(LayerBuilder& layer, Mixer mixer, TensorId qkv,
                      const std::vector<std::int64_t>& sections) {
   const std::vector<Dim> shape{layer.rows(qkv), fixed(layer.width(qkv))};
   Op& op = layer.op(OpKind::Rope, "rope", {qkv});
   set_heads(layer.spec(), op.attributes);
-  set_rope(layer.spec(), kind, op.attributes);
+  set_rope(layer.spec(), mixer, op.attributes);
   return layer.output(op, shape, sections, layer.spec().head_size);
 }
 
-TensorId append_scores(LayerBuilder& layer, LayerAttention kind, TensorId qkv) {
+TensorId append_scores(LayerBuilder& layer, Mixer mixer, TensorId qkv,
+                       std::optional<TensorId> choices) {
   const ModelSpec& spec = layer.spec();
   const Dim row_count = layer.rows(qkv);
   Op& op = layer.op(OpKind::Attention, "attention", {qkv});
   op.modules.add(Module::Attention);
   set_heads(spec, op.attributes);
-  set_scores(spec, kind, op.attributes);
+  set_scores(spec, mixer, op.attributes);
   if (!spec.causal) op.inputs.push_back(layer.tensor("lengths", TensorClass::Index, {sequences()}));
+  if (choices) {
+    op.inputs.push_back(*choices);
+    op.attributes.selected_keys = spec.sparse_attention->top_k;
+  }
   if (spec.attention_sinks)
     op.parameters.push_back(
         layer.parameter("self_attn.sinks", {fixed(spec.num_heads)}, Init::Zeros));
-  const std::int64_t width = std::int64_t{spec.num_heads} * spec.head_size;
+  const std::int64_t width = std::int64_t{spec.num_heads} * value_size(spec);
   const TensorId out = layer.output(op, {row_count, fixed(width)});
   layer.statistic(op, "lse", {row_count, fixed(spec.num_heads)});
   return out;
 }
+
+struct LatentQueries {
+  TensorId heads = 0;           // (T, H E)
+  std::optional<TensorId> low;  // (T, rank), normed, where they are compressed
+};
+
+/// Queries of MLA, compressed through a low rank where the spec says so.
+LatentQueries append_latent_queries(LayerBuilder& layer, TensorId x) {
+  const ModelSpec& spec = layer.spec();
+  const std::int64_t width = std::int64_t{spec.num_heads} * spec.head_size;
+  if (!spec.mla->q_lora_rank) {
+    const ModuleScope up(layer, Module::MlaUpProj);
+    return {
+        .heads = layer.linear(
+            {.name = "q_up", .weight = "self_attn.q_proj", .out = width, .split = Split::Column},
+            x),
+        .low = {}};
+  }
+  const TensorId low = layer.linear({.name = "q_down",
+                                     .weight = "self_attn.q_a_proj",
+                                     .out = *spec.mla->q_lora_rank,
+                                     .bias = spec.qkv_bias},
+                                    x);
+  const TensorId normed =
+      layer.norm("q_low_norm", "self_attn.q_a_layernorm", low, spec.mla->norm_epsilon);
+  const ModuleScope up(layer, Module::MlaUpProj);
+  return {
+      .heads = layer.linear(
+          {.name = "q_up", .weight = "self_attn.q_b_proj", .out = width, .split = Split::Column},
+          normed),
+      .low = normed};
+}
+
+}  // namespace
 
 TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const char* weight) {
   return layer.linear({.name = "attention_out",
@@ -91,57 +154,65 @@ TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const cha
                       heads);
 }
 
-/// Queries of MLA, compressed through a low rank where the spec says so: (T, H E).
-TensorId append_latent_queries(LayerBuilder& layer, TensorId x) {
-  const ModelSpec& spec = layer.spec();
-  const std::int64_t width = std::int64_t{spec.num_heads} * spec.head_size;
-  if (!spec.mla->q_lora_rank) {
-    const ModuleScope up(layer, Module::MlaUpProj);
+TensorId append_low_rank(LayerBuilder& layer, const std::string& name, const std::string& weight,
+                         std::optional<int> rank, std::int64_t out, TensorId x) {
+  if (!rank)
     return layer.linear(
-        {.name = "q_up", .weight = "self_attn.q_proj", .out = width, .split = Split::Column}, x);
-  }
-  const TensorId low = layer.linear({.name = "q_down",
-                                     .weight = "self_attn.q_a_proj",
-                                     .out = *spec.mla->q_lora_rank,
-                                     .bias = spec.qkv_bias},
-                                    x);
-  const TensorId normed =
-      layer.norm("q_low_norm", "self_attn.q_a_layernorm", low, spec.mla->norm_epsilon);
-  const ModuleScope up(layer, Module::MlaUpProj);
+        {.name = name, .weight = weight + "_proj", .out = out, .split = Split::Column}, x);
+  const TensorId low =
+      layer.linear({.name = name + "_down", .weight = weight + "_a_proj", .out = *rank}, x);
   return layer.linear(
-      {.name = "q_up", .weight = "self_attn.q_b_proj", .out = width, .split = Split::Column},
-      normed);
+      {.name = name, .weight = weight + "_b_proj", .out = out, .split = Split::Column}, low);
 }
 
-}  // namespace
+TensorId append_output_gate(LayerBuilder& layer, TensorId heads, TensorId x) {
+  const ModelSpec& spec = layer.spec();
+  const std::int64_t width = layer.width(heads);
+  const std::int64_t gates =
+      spec.attention_gate == AttentionGate::Head ? std::int64_t{spec.num_heads} : width;
+  // Hugging Face keeps these rows inside q_proj; apart, the qkv weight stays {q, kv, kv}.
+  const TensorId gate = layer.linear({.name = "attention_gate",
+                                      .weight = "self_attn.gate_proj",
+                                      .out = gates,
+                                      .split = Split::Column,
+                                      .bias = spec.qkv_bias},
+                                     x);
+  const std::vector<Dim> shape{layer.rows(heads), fixed(width)};
+  return layer.output(layer.op(OpKind::SigmoidGate, "gated_attention", {heads, gate}), shape);
+}
 
-TensorId append_attention(LayerBuilder& layer, LayerAttention kind, TensorId x) {
+TensorId append_projection(LayerBuilder& layer, const std::string& weight, TensorId x) {
+  return layer.linear({.name = "projection",
+                       .weight = weight,
+                       .out = layer.spec().hidden_size,
+                       .init = Init::ScaledNormal},
+                      x);
+}
+
+TensorId append_attention(LayerBuilder& layer, Mixer mixer, TensorId x) {
   const ModelSpec& spec = layer.spec();
   const std::int64_t q = std::int64_t{spec.num_heads} * spec.head_size;
-  const std::int64_t kv = std::int64_t{spec.num_kv_heads} * spec.head_size;
-  const std::vector<std::int64_t> sections{q, kv, kv};
+  const std::int64_t k = std::int64_t{spec.num_kv_heads} * spec.head_size;
+  const std::int64_t v = std::int64_t{spec.num_kv_heads} * value_size(spec);
+  std::vector<std::int64_t> sections{q};
+  if (!spec.borrows_keys) sections.push_back(k);
+  if (!spec.borrows_keys && !spec.keys_are_values) sections.push_back(v);
+  std::int64_t width = 0;
+  for (const std::int64_t section : sections) width += section;
   TensorId qkv = layer.linear({.name = "qkv",
                                .weight = "self_attn.qkv_proj",
-                               .out = q + 2 * kv,
+                               .out = width,
                                .split = Split::Column,
                                .bias = spec.qkv_bias,
                                .sections = sections,
                                .head_size = spec.head_size},
                               x);
   if (spec.qk_norm) qkv = append_qk_norm(layer, qkv, sections);
-  if (spec.positions == Positions::Rope) qkv = append_rope(layer, kind, qkv, sections);
-  TensorId heads = append_scores(layer, kind, qkv);
-  if (spec.attention_output_gate) {
-    // Hugging Face keeps these rows inside q_proj; apart, the qkv weight stays {q, kv, kv}.
-    const TensorId gate = layer.linear({.name = "attention_gate",
-                                        .weight = "self_attn.gate_proj",
-                                        .out = q,
-                                        .split = Split::Column,
-                                        .bias = spec.qkv_bias},
-                                       x);
-    const std::vector<Dim> shape{layer.rows(heads), fixed(q)};
-    heads = layer.output(layer.op(OpKind::SigmoidGate, "gated_attention", {heads, gate}), shape);
-  }
+  if (spec.positions == Positions::Rope) qkv = append_rope(layer, mixer, qkv, sections);
+  std::optional<TensorId> choices;
+  if (spec.sparse_attention) choices = append_indexer(layer, x, x);
+  TensorId heads = append_scores(layer, mixer, qkv, choices);
+  if (spec.attention_output_gate) heads = append_output_gate(layer, heads, x);
   return append_output_projection(layer, heads, "self_attn.o_proj");
 }
 
@@ -151,7 +222,8 @@ TensorId append_latent_attention(LayerBuilder& layer, TensorId x) {
   const Dim row_count = layer.rows(x);
   const std::int64_t heads = spec.num_heads;
 
-  TensorId q = append_latent_queries(layer, x);
+  const LatentQueries queries = append_latent_queries(layer, x);
+  TensorId q = queries.heads;
   const std::vector<std::int64_t> parts{mla.kv_lora_rank, mla.qk_rope_head_size};
   const TensorId down = layer.linear({.name = "kv_down",
                                       .weight = "self_attn.kv_a_proj_with_mqa",
@@ -175,57 +247,27 @@ TensorId append_latent_attention(LayerBuilder& layer, TensorId x) {
     const std::int64_t q_width = layer.width(q);
     Op& rope = layer.op(OpKind::Rope, "rope", {q, k_rope});
     set_heads(spec, rope.attributes);
-    set_rope(spec, LayerAttention::Full, rope.attributes);
+    set_rope(spec, Mixer::Full, rope.attributes);
     q = layer.output(rope, {row_count, fixed(q_width)});
     k_rope = layer.tensor("rope.k", TensorClass::Activation, {row_count, fixed(parts[1])});
     rope.outputs.push_back(k_rope);
   }
   up.reset();
 
+  std::optional<TensorId> choices;
+  if (spec.sparse_attention && queries.low) choices = append_indexer(layer, *queries.low, x);
   Op& attention = layer.op(OpKind::LatentAttention, "attention", {q, kv, k_rope});
   attention.modules.add(Module::Attention);
+  if (choices) {
+    attention.inputs.push_back(*choices);
+    attention.attributes.selected_keys = spec.sparse_attention->top_k;
+  }
   set_heads(spec, attention.attributes);
-  set_scores(spec, LayerAttention::Full, attention.attributes);
+  set_scores(spec, Mixer::Full, attention.attributes);
   const TensorId out = layer.output(attention, {row_count, fixed(heads * mla.v_head_size)});
   layer.statistic(attention, "lse", {row_count, fixed(heads)});
-  return append_output_projection(layer, out, "self_attn.o_proj");
-}
-
-TensorId append_linear_attention(LayerBuilder& layer, TensorId x) {
-  const LinearAttentionSpec& linear = *layer.spec().linear_attention;
-  const Dim row_count = layer.rows(x);
-  const std::int64_t key = std::int64_t{linear.num_key_heads} * linear.key_head_size;
-  const std::int64_t value = std::int64_t{linear.num_value_heads} * linear.value_head_size;
-
-  const TensorId qkvz = layer.linear({.name = "linear_qkvz",
-                                      .weight = "linear_attn.in_proj_qkvz",
-                                      .out = 2 * key + 2 * value,
-                                      .split = Split::Column,
-                                      .sections = {key, key, value, value}},
-                                     x);
-  const TensorId ba = layer.linear({.name = "linear_ba",
-                                    .weight = "linear_attn.in_proj_ba",
-                                    .out = 2 * std::int64_t{linear.num_value_heads},
-                                    .split = Split::Column,
-                                    .sections = {linear.num_value_heads, linear.num_value_heads}},
-                                   x);
-  Op& op = layer.op(OpKind::LinearAttention, "linear_attention", {qkvz, ba});
-  op.attributes.heads = linear.num_value_heads;
-  op.attributes.kv_heads = linear.num_key_heads;
-  op.attributes.head_size = linear.key_head_size;
-  op.attributes.value_head_size = linear.value_head_size;
-  op.attributes.epsilon = layer.spec().norm_epsilon;
-  op.attributes.linear_attention = linear;
-  const Dim value_heads = fixed(linear.num_value_heads);
-  op.parameters = {
-      layer.parameter("linear_attn.conv1d.weight",
-                      {fixed(2 * key + value), fixed(linear.conv_size)}, Init::Normal,
-                      {key, key, value}),
-      layer.parameter("linear_attn.dt_bias", {value_heads}, Init::Ones),
-      layer.parameter("linear_attn.A_log", {value_heads}, Init::Ones),
-      layer.parameter("linear_attn.norm.weight", {fixed(linear.value_head_size)}, Init::Ones)};
-  const TensorId out = layer.output(op, {row_count, fixed(value)});
-  return append_output_projection(layer, out, "linear_attn.out_proj");
+  const TensorId gated = spec.attention_output_gate ? append_output_gate(layer, out, x) : out;
+  return append_output_projection(layer, gated, "self_attn.o_proj");
 }
 
 }  // namespace meshplan::models

@@ -18,13 +18,24 @@ std::int64_t elements(const Tensor& tensor, const SymbolValues& values) {
   return product;
 }
 
-/// Keys that the average query meets; half a triangle is exact up to the diagonal, which the
-/// convention leaves out so that a window of S equals no window.
-double keys_per_query(const OpAttributes& attributes, std::int64_t seq_len, AttentionCount count) {
-  const auto s = static_cast<double>(seq_len);
-  const double w = attributes.window > 0 ? std::min(s, static_cast<double>(attributes.window)) : s;
-  if (!attributes.causal || count == AttentionCount::AllPairs) return w;
+/// Keys of the average of `seq_len` queries that each see `window` at most (0: all before them).
+/// Half a triangle is exact up to the diagonal, which the convention leaves out so that a window of
+/// S equals no window.
+double keys_of_span(bool causal, double s, double window, AttentionCount count) {
+  const double w = window > 0 ? std::min(s, window) : s;
+  if (!causal || count == AttentionCount::AllPairs) return w;
   return w - w * w / (2.0 * s);
+}
+
+/// Compressed keys stand beside those of the window, for the tokens before it.
+double keys_per_query(const OpAttributes& attributes, std::int64_t seq_len, AttentionCount count) {
+  double s = static_cast<double>(seq_len);
+  if (attributes.chunk > 0) s = std::min(s, static_cast<double>(attributes.chunk));
+  const double near = keys_of_span(attributes.causal, s, attributes.window, count);
+  const double selected = attributes.selected_keys;
+  if (attributes.compression == 0) return selected > 0 ? std::min(near, selected) : near;
+  const double far = keys_of_span(attributes.causal, s, 0, count) / attributes.compression;
+  return near + (selected > 0 ? std::min(far, selected) : far);
 }
 
 double attention_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values,
@@ -35,13 +46,29 @@ double attention_flops(const Op& op, const LayerGraph& layer, const SymbolValues
   return 2.0 * values_out / op.attributes.value_head_size * sizes * keys;
 }
 
-double linear_attention_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values) {
+/// Per element of the output and of the state that it reads.
+double recurrence_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values) {
+  const double written = op.attributes.head_size *
+                         static_cast<double>(elements(tensor(layer, op.outputs.front()), values));
+  const bool reads_before_writing =
+      op.attributes.linear_attention &&
+      op.attributes.linear_attention->kind != LinearAttentionKind::Simple;
+  return (reads_before_writing ? 6.0 : 4.0) * written;
+}
+
+double convolution_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values) {
   const Tensor& out = tensor(layer, op.outputs.front());
   const auto tokens = static_cast<double>(evaluate(out.shape.front(), values));
-  const double state = 6.0 * op.attributes.head_size * static_cast<double>(elements(out, values));
-  const double conv =
-      2.0 * tokens * static_cast<double>(elements(tensor(layer, op.parameters.front()), values));
-  return state + conv;
+  return 2.0 * tokens * static_cast<double>(elements(tensor(layer, op.parameters.front()), values));
+}
+
+/// Scores of the indexer: every key that a query may see.
+double selection_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values,
+                       std::int64_t seq_len, AttentionCount count) {
+  const Tensor& queries = tensor(layer, op.inputs.front());
+  const double keys = keys_of_span(true, static_cast<double>(seq_len), 0, count) /
+                      std::max(1, op.attributes.compression);
+  return 2.0 * static_cast<double>(elements(queries, values)) * keys;
 }
 
 /// Product of the rows of x with a weight of (out, in): 2 * rows * out * in.
@@ -101,6 +128,10 @@ ParameterCounts count_parameters(const ModelGraph& graph) {
     counts.active += active_parameters(layer);
   }
   for (const LayerGraph& layer : graph.mtp) counts.mtp += parameter_count(layer);
+  if (graph.vision)
+    counts.vision = parameter_count(graph.vision->patches) +
+                    graph.vision->layers * parameter_count(graph.vision->block) +
+                    graph.vision->projectors * parameter_count(graph.vision->projector);
   return counts;
 }
 
@@ -110,12 +141,18 @@ Flops forward_flops(const Op& op, const LayerGraph& layer, const SymbolValues& v
     case OpKind::Linear:
     case OpKind::GroupedLinear:
     case OpKind::Router:
+    case OpKind::GroupedOutput:
       return {product_flops(op, layer, values)};
     case OpKind::Attention:
     case OpKind::LatentAttention:
       return {attention_flops(op, layer, values, keys_per_query(op.attributes, seq_len, count))};
+    case OpKind::SelectKeys:
+      return {selection_flops(op, layer, values, seq_len, count)};
     case OpKind::LinearAttention:
-      return {linear_attention_flops(op, layer, values)};
+    case OpKind::StateSpace:
+      return {recurrence_flops(op, layer, values)};
+    case OpKind::ShortConvolution:
+      return {convolution_flops(op, layer, values)};
     default:
       return {0.0};
   }
@@ -133,6 +170,17 @@ Flops forward_flops(const LayerGraph& layer, const SymbolValues& values, std::in
   return sum;
 }
 
+Flops image_flops(const VisionGraph& vision) {
+  const std::int64_t patches = vision.image_patches;
+  const SymbolValues image{.tokens = patches, .sequences = 1};
+  const SymbolValues merged{.tokens = std::max<std::int64_t>(1, patches / vision.patches_per_token),
+                            .sequences = 1};
+  return forward_flops(vision.patches, image, patches) +
+         static_cast<double>(vision.layers) * forward_flops(vision.block, image, patches) +
+         static_cast<double>(vision.projectors) *
+             forward_flops(vision.projector, merged, merged.tokens);
+}
+
 Flops model_flops_per_token(const ModelGraph& graph, std::int64_t seq_len, AttentionCount count) {
   require_invariant(seq_len > 0, "FLOPs per token need a sequence length of at least 1");
   const auto forward = [&](const LayerGraph& layer) {
@@ -144,6 +192,7 @@ Flops model_flops_per_token(const ModelGraph& graph, std::int64_t seq_len, Atten
   for (const int kind : graph.layer_kind)
     sum += forward(graph.kinds[static_cast<std::size_t>(kind)]);
   for (const LayerGraph& module : graph.mtp) sum += forward(module) + forward(graph.head);
+  if (graph.vision) sum += graph.vision->images_per_sequence * image_flops(*graph.vision);
   return 3.0 / static_cast<double>(seq_len) * sum;
 }
 

@@ -1,12 +1,29 @@
 #include "models/graph.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <map>
 
 #include "core/error.hpp"
 #include "layer_builder.hpp"
+#include "model_json.hpp"
 
 namespace meshplan::models {
 namespace {
+
+/// Every layer's vectors of the tokens: looked up, and projected from the embedding.
+void append_layer_inputs(LayerBuilder& layer, TensorId ids, TensorId x) {
+  const LayerInputSpec& own = *layer.spec().layer_inputs;
+  const std::int64_t width = std::int64_t{layer.spec().num_layers} * own.size;
+  Op& lookup = layer.op(OpKind::Embedding, "layer_inputs", {ids});
+  lookup.split = Split::Vocab;
+  lookup.parameters.push_back(layer.parameter("embed_tokens_per_layer.weight",
+                                              {fixed(own.vocab_size), fixed(width)}, Init::Normal));
+  const TensorId found = layer.output(lookup, {tokens(), fixed(width)});
+  const TensorId made = layer.linear(
+      {.name = "layer_inputs_made", .weight = "per_layer_model_projection", .out = width}, x);
+  layer.add("layer_inputs_add", found, made);
+}
 
 LayerGraph embedding_graph(const ModelSpec& spec) {
   LayerBuilder layer("embedding", spec);
@@ -18,17 +35,14 @@ LayerGraph embedding_graph(const ModelSpec& spec) {
   lookup.parameters.push_back(
       layer.parameter("embed_tokens.weight", {fixed(spec.vocab_size), hidden}, Init::Normal));
   TensorId x = layer.output(lookup, shape);
-  if (spec.embedding_scale != 1.0) {
-    Op& scale = layer.op(OpKind::Scale, "embedding_scale", {x});
-    scale.attributes.scale = spec.embedding_scale;
-    x = layer.output(scale, shape);
-  }
+  if (spec.embedding_scale != 1.0) x = layer.scale("embedding_scale", x, spec.embedding_scale);
   if (spec.positions == Positions::Learned) {
     Op& positions = layer.op(OpKind::PositionEmbedding, "position_embedding", {x});
     positions.parameters.push_back(layer.parameter(
         "embed_positions.weight", {fixed(spec.max_positions), hidden}, Init::Normal));
     x = layer.output(positions, shape);
   }
+  if (spec.layer_inputs) append_layer_inputs(layer, ids, x);
   if (spec.token_types > 0) {
     const TensorId types = layer.tensor("token_types", TensorClass::Index, {tokens()});
     Op& op = layer.op(OpKind::Embedding, "token_type_embedding", {types});
@@ -37,58 +51,180 @@ LayerGraph embedding_graph(const ModelSpec& spec) {
     x = layer.add("token_type_add", x, layer.output(op, shape));
   }
   if (spec.embedding_norm) x = layer.norm("embedding_norm", "embed_norm", x);
+  if (spec.hyper_connections)
+    x = layer.output(layer.op(OpKind::StreamMix, "streams", {x}),
+                     {tokens(), fixed(stream_width(spec))});
   layer.set_output(x);
   return layer.take();
 }
 
-/// Weight names of a layer's norms. Gemma calls "post_attention_layernorm" what stands behind the
-/// attention; the others give that name to the norm before the MLP.
-struct NormNames {
-  const char* before_attention = "input_layernorm";
-  const char* after_attention = "post_attention_layernorm";
-  const char* before_mlp = "post_attention_layernorm";
-  const char* after_mlp = "post_feedforward_layernorm";
+/// Operations and weights of one half of a layer.
+struct HalfNames {
+  const char* norm;
+  const char* norm_after;
+  const char* add;
+  const char* weight_before;
+  const char* weight_after;
 };
 
-TensorId append_layer(LayerBuilder& layer, LayerAttention attention, bool moe, TensorId x) {
+/// Gemma calls "post_attention_layernorm" what stands behind the attention; the others give that
+/// name to the norm before the MLP.
+HalfNames names_of_mixer() {
+  return {"attention_norm", "post_attention_norm", "attention_add", "input_layernorm",
+          "post_attention_layernorm"};
+}
+
+HalfNames names_of_ffn(NormPlacement placement) {
+  return {"mlp_norm", "post_mlp_norm", "mlp_add",
+          placement == NormPlacement::PrePost ? "pre_feedforward_layernorm"
+                                              : "post_attention_layernorm",
+          "post_feedforward_layernorm"};
+}
+
+TensorId append_mixer(LayerBuilder& layer, Mixer mixer, TensorId x) {
+  switch (mixer) {
+    case Mixer::Full:
+    case Mixer::Sliding:
+    case Mixer::Chunked:
+      if (layer.spec().compressed_attention) return append_compressed_attention(layer, x);
+      return layer.spec().mla ? append_latent_attention(layer, x)
+                              : append_attention(layer, mixer, x);
+    case Mixer::Linear:
+      return append_linear_attention(layer, x);
+    case Mixer::Mamba:
+      return append_mamba(layer, x);
+    case Mixer::AttentionAndMamba: {
+      const TensorId attention = append_attention(layer, Mixer::Full, x);
+      return layer.add("mixers_add", attention, append_mamba(layer, x));
+    }
+    case Mixer::Convolution:
+      return append_convolution(layer, x);
+    case Mixer::Projection:
+      return append_projection(layer, "self_attn.linear_attn", x);
+    case Mixer::None:
+      break;
+  }
+  throw InvariantError("a layer without a mixer mixes nothing");
+}
+
+TensorId append_ffn(LayerBuilder& layer, FeedForward ffn, TensorId x) {
+  switch (ffn) {
+    case FeedForward::Dense:
+      return append_mlp(layer, x);
+    case FeedForward::Moe:
+      return append_moe(layer, x);
+    case FeedForward::Projection:
+      return append_projection(layer, "mlp.linear_mlp", x);
+    case FeedForward::None:
+      break;
+  }
+  throw InvariantError("a layer without a feed-forward part has no output of it");
+}
+
+/// x with what `part` makes of it, by the model's placement of norms.
+template <class Part>
+TensorId append_half(LayerBuilder& layer, const HalfNames& names, TensorId x, Part part) {
   const ModelSpec& spec = layer.spec();
-  const bool norm_before = spec.norm_placement != NormPlacement::Post;
-  const bool norm_after = spec.norm_placement == NormPlacement::PrePost;
-  const bool norm_sum = spec.norm_placement == NormPlacement::Post;
-  NormNames names;
-  if (norm_after) names.before_mlp = "pre_feedforward_layernorm";
+  const NormPlacement placement = spec.norm_placement;
+  const bool before = placement == NormPlacement::Pre || placement == NormPlacement::PrePost;
+  const bool after = placement == NormPlacement::PrePost || placement == NormPlacement::Output;
+  TensorId y = before ? layer.norm(names.norm, names.weight_before, x) : x;
+  y = part(y);
+  if (after) y = layer.norm(names.norm_after, names.weight_after, y);
+  if (spec.residual_scale)
+    y = layer.scale(std::string(names.add) + "_scale", y, *spec.residual_scale);
+  x = layer.add(names.add, x, y);
+  return placement == NormPlacement::Post ? layer.norm(names.norm, names.weight_after, x) : x;
+}
 
-  TensorId y = norm_before ? layer.norm("attention_norm", names.before_attention, x) : x;
-  if (attention == LayerAttention::Linear)
-    y = append_linear_attention(layer, y);
-  else if (spec.mla)
-    y = append_latent_attention(layer, y);
-  else
-    y = append_attention(layer, attention, y);
-  if (norm_after) y = layer.norm("post_attention_norm", names.after_attention, y);
-  x = layer.add("attention_add", x, y);
-  if (norm_sum) x = layer.norm("attention_norm", names.after_attention, x);
+/// Both halves read the same stream, and their sum is added to it.
+TensorId append_parallel_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x) {
+  const bool own_norms = layer.spec().residual == Residual::ParallelOwnNorms;
+  const TensorId y = layer.norm("attention_norm", "input_layernorm", x);
+  const TensorId mixed = append_mixer(layer, mixer, y);
+  const TensorId z = own_norms ? layer.norm("mlp_norm", "post_attention_layernorm", x) : y;
+  TensorId sum = layer.add("parallel_add", mixed, append_ffn(layer, ffn, z));
+  if (layer.spec().residual_scale)
+    sum = layer.scale("residual_scale", sum, *layer.spec().residual_scale);
+  return layer.add("mlp_add", x, sum);
+}
 
-  y = norm_before ? layer.norm("mlp_norm", names.before_mlp, x) : x;
-  y = moe ? append_moe(layer, y) : append_mlp(layer, y);
-  if (norm_after) y = layer.norm("post_mlp_norm", names.after_mlp, y);
-  x = layer.add("mlp_add", x, y);
-  if (norm_sum) x = layer.norm("mlp_norm", names.after_mlp, x);
+/// A normed product of low rank beside the mixer (Menghani et al. 2024, LAuReL).
+TensorId append_low_rank_residual(LayerBuilder& layer, TensorId mixed, TensorId x) {
+  const TensorId low = layer.linear({.name = "residual_down",
+                                     .weight = "laurel.linear_left",
+                                     .out = *layer.spec().low_rank_residual},
+                                    x);
+  const TensorId y = layer.linear(
+      {.name = "residual_up", .weight = "laurel.linear_right", .out = layer.spec().hidden_size},
+      low);
+  return layer.add("residual_add", mixed,
+                   layer.norm("residual_norm", "laurel.post_laurel_norm", y));
+}
+
+/// The layer's own vector of each token, gated by the stream and added to it (Gemma 3n).
+TensorId append_layer_input(LayerBuilder& layer, TensorId x) {
+  const std::int64_t size = layer.spec().layer_inputs->size;
+  const std::vector<Dim> shape{tokens(), fixed(size)};
+  const TensorId own = layer.tensor("layer_input", TensorClass::Activation, shape);
+  const TensorId gate =
+      layer.linear({.name = "layer_input_gate", .weight = "per_layer_input_gate", .out = size}, x);
+  const TensorId gated =
+      layer.output(layer.op(OpKind::Multiply, "layer_input_gated", {gate, own}), shape);
+  const TensorId y = layer.linear({.name = "layer_input_out",
+                                   .weight = "per_layer_projection",
+                                   .out = layer.spec().hidden_size},
+                                  gated);
+  return layer.add("layer_input_add", x,
+                   layer.norm("layer_input_norm", "post_per_layer_input_norm", y));
+}
+
+/// What a half layer reads of the streams: their mix, of which `outputs` weights a token are made.
+TensorId append_stream_read(LayerBuilder& layer, const std::string& name, TensorId streams,
+                            std::int64_t outputs) {
+  const TensorId mix =
+      layer.linear({.name = name + "_mix", .weight = name + "_hc.fn", .out = outputs}, streams);
+  Op& read = layer.op(OpKind::StreamMix, name + "_read", {streams, mix});
+  read.parameters = {layer.parameter(name + "_hc.base", {fixed(outputs)}, Init::Zeros),
+                     layer.parameter(name + "_hc.scale", {fixed(3)}, Init::Ones)};
+  return layer.output(read, {tokens(), fixed(layer.spec().hidden_size)});
+}
+
+template <class Part>
+TensorId append_stream_half(LayerBuilder& layer, const HalfNames& names, const std::string& name,
+                            TensorId streams, Part part) {
+  const std::int64_t n = layer.spec().hyper_connections->streams;
+  TensorId y = append_stream_read(layer, name, streams, (2 + n) * n);
+  y = part(layer.norm(names.norm, names.weight_before, y));
+  const std::vector<Dim> shape{tokens(), fixed(layer.width(streams))};
+  return layer.output(layer.op(OpKind::StreamMix, name + "_write", {streams, y}), shape);
+}
+
+TensorId append_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x) {
+  const ModelSpec& spec = layer.spec();
+  const auto mix = [&](TensorId y) {
+    const TensorId mixed = append_mixer(layer, mixer, y);
+    return spec.low_rank_residual ? append_low_rank_residual(layer, mixed, y) : mixed;
+  };
+  const auto feed = [&](TensorId y) { return append_ffn(layer, ffn, y); };
+  const HalfNames first = names_of_mixer(), second = names_of_ffn(spec.norm_placement);
+  if (spec.hyper_connections) {
+    x = append_stream_half(layer, first, "attn", x, mix);
+    return append_stream_half(layer, second, "ffn", x, feed);
+  }
+  const bool both = mixer != Mixer::None && ffn != FeedForward::None;
+  if (spec.residual != Residual::Sequential && both)
+    return append_parallel_layer(layer, mixer, ffn, x);
+  if (mixer != Mixer::None) x = append_half(layer, first, x, mix);
+  if (ffn != FeedForward::None) x = append_half(layer, second, x, feed);
+  if (spec.layer_inputs) x = append_layer_input(layer, x);
   return x;
 }
 
-std::string kind_name(LayerAttention attention, bool moe) {
-  std::string ffn = moe ? "moe" : "dense";
-  if (attention == LayerAttention::Sliding) return "sliding_" + ffn;
-  if (attention == LayerAttention::Linear) return "linear_" + ffn;
-  return ffn;
-}
-
-LayerGraph layer_graph(const ModelSpec& spec, LayerAttention attention, bool moe) {
-  LayerBuilder layer(kind_name(attention, moe), spec);
-  const TensorId x = layer.input();
-  layer.set_output(append_layer(layer, attention, moe, x));
-  return layer.take();
+std::string kind_name(Mixer mixer, FeedForward ffn) {
+  const std::string feed(name_of(ffn));
+  if (mixer == Mixer::Full) return feed;
+  return fmt::format("{}_{}", name_of(mixer), feed);
 }
 
 void append_loss(LayerBuilder& layer, TensorId logits) {
@@ -121,22 +257,44 @@ TensorId append_classifier(LayerBuilder& layer, TensorId x) {
 LayerGraph head_graph(const ModelSpec& spec) {
   LayerBuilder layer("head", spec);
   TensorId x = layer.input();
+  if (spec.hyper_connections)
+    x = append_stream_read(layer, "head", x, spec.hyper_connections->streams);
   if (spec.norm_placement != NormPlacement::Post) x = layer.norm("final_norm", "norm", x);
   if (spec.num_classes > 0) {
     append_loss(layer, append_classifier(layer, x));
   } else {
+    if (spec.logit_scale) x = layer.scale("logit_scale", x, *spec.logit_scale);
     append_loss(layer, layer.linear({.name = "lm_head",
                                      .weight = spec.tied_embeddings ? "embed_tokens" : "lm_head",
                                      .out = spec.vocab_size,
-                                     .split = Split::Vocab},
+                                     .split = Split::Vocab,
+                                     .bias = spec.head_bias},
                                     x));
   }
   return layer.take();
 }
 
+/// The layer inside a prediction module: with full attention and experts where the model has any.
+int layer_of_prediction(const ModelSpec& spec) {
+  const int last = spec.num_layers - 1;
+  int best = last;
+  const auto worth = [&](int layer) {
+    return (mixer_of_layer(spec, layer) == Mixer::Full ? 2 : 0) +
+           (ffn_of_layer(spec, layer) == ffn_of_layer(spec, last) ? 1 : 0);
+  };
+  for (int layer = last; layer >= 0; --layer)
+    if (worth(layer) > worth(best)) best = layer;
+  return best;
+}
+
 /// One multi-token prediction module: both inputs normed, concatenated and projected, then a layer
-/// of the model's last kind and a norm. Source: DeepSeek-V3, section 2.2.
-LayerGraph mtp_graph(const ModelSpec& spec) {
+/// and a norm. A model whose layers are halves has both in it (NVIDIA 2025, Nemotron 3).
+/// Source: DeepSeek-V3, section 2.2.
+LayerGraph mtp_graph(const ModelSpec& model) {
+  const int like = layer_of_prediction(model);
+  ModelSpec spec = spec_of_layer(model, like);
+  spec.hyper_connections.reset();
+  if (spec.compressed_attention) spec.compressed_attention->ratios = {0};
   LayerBuilder layer("mtp", spec);
   const TensorId hidden = layer.input();
   const TensorId next =
@@ -147,14 +305,21 @@ LayerGraph mtp_graph(const ModelSpec& spec) {
                                      {tokens(), fixed(2 * std::int64_t{spec.hidden_size})});
   const TensorId projected =
       layer.linear({.name = "mtp_projection", .weight = "eh_proj", .out = spec.hidden_size}, both);
-  const int last = spec.num_layers - 1;
-  const TensorId y =
-      append_layer(layer, attention_of_layer(spec, last), is_moe_layer(spec, last), projected);
+  FeedForward ffn = ffn_of_layer(model, like);
+  if (ffn == FeedForward::None) ffn = spec.moe ? FeedForward::Moe : FeedForward::Dense;
+  const TensorId y = append_layer(layer, mixer_of_layer(model, like), ffn, projected);
   layer.set_output(layer.norm("mtp_final_norm", "shared_head.norm", y));
   return layer.take();
 }
 
 }  // namespace
+
+LayerGraph layer_graph(const ModelSpec& spec, Mixer mixer, FeedForward ffn, std::string name) {
+  LayerBuilder layer(std::move(name), spec);
+  const TensorId x = layer.input();
+  layer.set_output(append_layer(layer, mixer, ffn, x));
+  return layer.take();
+}
 
 std::int64_t evaluate(const Dim& dim, const SymbolValues& values) {
   std::int64_t symbol = 1;
@@ -184,15 +349,22 @@ ModelGraph build_graph(const ModelSpec& spec) {
   validate(spec, spec.name);
   ModelGraph model;
   model.embedding = embedding_graph(spec);
-  for (int i = 0; i < spec.num_layers; ++i) {
-    const LayerAttention attention = attention_of_layer(spec, i);
-    const bool moe = is_moe_layer(spec, i);
-    const auto found = std::ranges::find(model.kinds, kind_name(attention, moe), &LayerGraph::name);
-    model.layer_kind.push_back(static_cast<int>(found - model.kinds.begin()));
-    if (found == model.kinds.end()) model.kinds.push_back(layer_graph(spec, attention, moe));
+  const std::vector<int> kinds = layers_of_each_kind(spec);
+  std::map<std::string, int> of_name;
+  for (const int layer : kinds) {
+    const Mixer mixer = mixer_of_layer(spec, layer);
+    const FeedForward ffn = ffn_of_layer(spec, layer);
+    std::string name = kind_name(mixer, ffn);
+    if (const int number = ++of_name[name]; number > 1) name += fmt::format("_{}", number);
+    model.kinds.push_back(layer_graph(spec_of_layer(spec, layer), mixer, ffn, std::move(name)));
   }
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    model.layer_kind.push_back(static_cast<int>(
+        std::ranges::find_if(kinds, [&](int known) { return of_one_kind(spec, known, layer); }) -
+        kinds.begin()));
   model.head = head_graph(spec);
   for (int i = 0; i < spec.mtp_layers; ++i) model.mtp.push_back(mtp_graph(spec));
+  if (spec.vision) model.vision = vision_graph(*spec.vision);
   model.tied_embeddings = spec.tied_embeddings;
   return model;
 }

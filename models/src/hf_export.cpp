@@ -95,8 +95,8 @@ void add_window(const ModelSpec& spec, Json& config) {
 void add_layer_types(const ModelSpec& spec, Json& config) {
   Json types = Json::array();
   for (int layer = 0; layer < spec.num_layers; ++layer)
-    types.push_back(attention_of_layer(spec, layer) == LayerAttention::Sliding ? "sliding_attention"
-                                                                               : "full_attention");
+    types.push_back(mixer_of_layer(spec, layer) == Mixer::Sliding ? "sliding_attention"
+                                                                  : "full_attention");
   config["layer_types"] = std::move(types);
 }
 
@@ -110,8 +110,7 @@ void add_window_of_some_layers(const ModelSpec& spec, Json& config) {
   add_switched_window(spec, config);
   int first = 0;
   if (spec.window > 0)
-    while (first < spec.num_layers && attention_of_layer(spec, first) == LayerAttention::Full)
-      ++first;
+    while (first < spec.num_layers && mixer_of_layer(spec, first) == Mixer::Full) ++first;
   config["max_window_layers"] = first;
   if (first > 0) add_layer_types(spec, config);
 }

@@ -25,7 +25,7 @@ TensorId LayerBuilder::parameter(std::string name, std::vector<Dim> shape, Init 
 }
 
 TensorId LayerBuilder::input() {
-  const TensorId id = tensor("x", TensorClass::Activation, {tokens(), fixed(spec_.hidden_size)});
+  const TensorId id = tensor("x", TensorClass::Activation, {tokens(), fixed(stream_width(spec_))});
   graph_.input = id;
   return id;
 }
@@ -147,7 +147,8 @@ TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, 
   added.modules.add(Module::Norms);
   added.attributes.epsilon = epsilon.value_or(spec_.norm_epsilon);
   added.parameters.push_back(parameter(weight + ".weight", {size}, Init::Ones));
-  if (layer_norm) added.parameters.push_back(parameter(weight + ".bias", {size}, Init::Zeros));
+  if (layer_norm && spec_.norm_bias)
+    added.parameters.push_back(parameter(weight + ".bias", {size}, Init::Zeros));
   const TensorId y = output(added, {row_count, size});
   if (layer_norm) {
     statistic(added, "mean", {row_count});
@@ -161,6 +162,13 @@ TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, 
 TensorId LayerBuilder::add(const std::string& name, TensorId a, TensorId b) {
   const std::vector<Dim> shape{rows(a), fixed(width(a))};
   return output(op(OpKind::Add, name, {a, b}), shape);
+}
+
+TensorId LayerBuilder::scale(const std::string& name, TensorId x, double factor) {
+  const std::vector<Dim> shape{rows(x), fixed(width(x))};
+  Op& added = op(OpKind::Scale, name, {x});
+  added.attributes.scale = factor;
+  return output(added, shape);
 }
 
 }  // namespace meshplan::models

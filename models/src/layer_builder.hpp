@@ -70,6 +70,7 @@ class LayerBuilder {
   TensorId norm(const std::string& name, const std::string& weight, TensorId x,
                 std::optional<double> epsilon = {});
   TensorId add(const std::string& name, TensorId a, TensorId b);
+  TensorId scale(const std::string& name, TensorId x, double factor);
 
   const Dim& rows(TensorId id) { return at(id).shape.front(); }
   std::int64_t width(TensorId id) { return at(id).shape.back().count; }
@@ -104,12 +105,37 @@ class ModuleScope {
   ModuleSet before_;
 };
 
+/// Elements of a token in the residual stream, or in all of them.
+inline std::int64_t stream_width(const ModelSpec& spec) {
+  return std::int64_t{spec.hidden_size} *
+         (spec.hyper_connections ? spec.hyper_connections->streams : 1);
+}
+
+LayerGraph layer_graph(const ModelSpec& spec, Mixer mixer, FeedForward ffn, std::string name);
+VisionGraph vision_graph(const VisionSpec& vision);
+
 // The two halves of a layer: x is the normed input (T, D), the result (T, D) is what is added to
 // the residual stream.
-TensorId append_attention(LayerBuilder& layer, LayerAttention kind, TensorId x);
+TensorId append_attention(LayerBuilder& layer, Mixer mixer, TensorId x);
 TensorId append_latent_attention(LayerBuilder& layer, TensorId x);
+TensorId append_compressed_attention(LayerBuilder& layer, TensorId x);
 TensorId append_linear_attention(LayerBuilder& layer, TensorId x);
+TensorId append_mamba(LayerBuilder& layer, TensorId x);
+TensorId append_convolution(LayerBuilder& layer, TensorId x);
 TensorId append_mlp(LayerBuilder& layer, TensorId x);
 TensorId append_moe(LayerBuilder& layer, TensorId x);
+/// One linear, from and to the stream.
+TensorId append_projection(LayerBuilder& layer, const std::string& weight, TensorId x);
+
+// Parts of mixers.
+TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const char* weight);
+/// Which keys each query attends to (DeepSeek-V3.2): choices (T, top-k).
+/// @param low  compressed queries (T, rank)
+TensorId append_indexer(LayerBuilder& layer, TensorId low, TensorId x);
+/// Products of low rank: x to `rank` to `out`, or at once where there is no rank.
+TensorId append_low_rank(LayerBuilder& layer, const std::string& name, const std::string& weight,
+                         std::optional<int> rank, std::int64_t out, TensorId x);
+/// The attention's output times the sigmoid of a projection of x.
+TensorId append_output_gate(LayerBuilder& layer, TensorId heads, TensorId x);
 
 }  // namespace meshplan::models

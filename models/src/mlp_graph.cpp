@@ -12,6 +12,7 @@ struct MlpShape {
   std::int64_t ffn_size = 0;
   bool bias = false;
   int num_experts = 0;
+  std::int64_t out = 0;
 };
 
 TensorId append_up_and_activation(LayerBuilder& layer, const MlpShape& shape, TensorId x) {
@@ -39,7 +40,7 @@ TensorId append_mlp(LayerBuilder& layer, const MlpShape& shape, TensorId x) {
   const TensorId act = append_up_and_activation(layer, shape, x);
   return layer.linear({.name = shape.op_prefix + "down",
                        .weight = shape.weights + "down_proj",
-                       .out = layer.spec().hidden_size,
+                       .out = shape.out,
                        .split = Split::Row,
                        .bias = shape.bias,
                        .init = Init::ScaledNormal,
@@ -88,7 +89,8 @@ TensorId append_shared_expert(LayerBuilder& layer, TensorId x) {
                                       .activation = "shared_activation",
                                       .weights = "mlp.shared_expert.",
                                       .ffn_size = moe.shared_expert_ffn_size,
-                                      .bias = layer.spec().mlp_bias},
+                                      .bias = layer.spec().mlp_bias,
+                                      .out = layer.spec().hidden_size},
                                      x);
   if (!moe.shared_expert_gate) return shared;
   const TensorId gate =
@@ -107,16 +109,23 @@ TensorId append_mlp(LayerBuilder& layer, TensorId x) {
                      .activation = "activation",
                      .weights = "mlp.",
                      .ffn_size = layer.spec().ffn_size,
-                     .bias = layer.spec().mlp_bias},
+                     .bias = layer.spec().mlp_bias,
+                     .out = layer.spec().hidden_size},
                     x);
 }
 
 TensorId append_moe(LayerBuilder& layer, TensorId x) {
   const ModuleScope experts_and_router(layer, Module::Moe);
   const MoeSpec& moe = *layer.spec().moe;
-  const std::vector<Dim> shape{layer.rows(x), fixed(layer.width(x))};
   const Routing routing = append_router(layer, x);
-  const TensorId rows = layer.output(layer.op(OpKind::Dispatch, "dispatch", {x, routing.choices}),
+  const TensorId own =
+      moe.latent_size
+          ? layer.linear(
+                {.name = "latent_down", .weight = "mlp.latent_down_proj", .out = *moe.latent_size},
+                x)
+          : x;
+  const std::vector<Dim> shape{layer.rows(own), fixed(layer.width(own))};
+  const TensorId rows = layer.output(layer.op(OpKind::Dispatch, "dispatch", {own, routing.choices}),
                                      {routed_tokens(), shape.back()});
   const TensorId experts = append_mlp(layer,
                                       {.op_prefix = "expert_",
@@ -125,11 +134,17 @@ TensorId append_moe(LayerBuilder& layer, TensorId x) {
                                        .weights = "mlp.experts.",
                                        .ffn_size = moe.expert_ffn_size,
                                        .bias = moe.expert_bias,
-                                       .num_experts = moe.num_experts},
+                                       .num_experts = moe.num_experts,
+                                       .out = shape.back().count},
                                       rows);
-  const TensorId combined = layer.output(
+  TensorId combined = layer.output(
       layer.op(OpKind::Combine, "combine", {experts, routing.probabilities, routing.choices}),
       shape);
+  if (moe.latent_norm) combined = layer.norm("latent_norm", "mlp.latent_norm", combined);
+  if (moe.latent_size)
+    combined = layer.linear(
+        {.name = "latent_up", .weight = "mlp.latent_up_proj", .out = layer.spec().hidden_size},
+        combined);
   if (moe.shared_expert_ffn_size == 0) return combined;
   return layer.add("shared_add", combined, append_shared_expert(layer, x));
 }

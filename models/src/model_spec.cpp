@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/embedded_file.hpp"
+#include "core/index.hpp"
 #include "core/json_text.hpp"
 #include "model_json.hpp"
 
@@ -12,17 +13,88 @@ namespace meshplan::models {
 
 std::span<const EmbeddedFile> model_presets();  // generated from models/presets
 
-LayerAttention attention_of_layer(const ModelSpec& spec, int layer) {
-  if (spec.layer_pattern.empty()) return LayerAttention::Full;
-  return spec.layer_pattern[static_cast<std::size_t>(layer) % spec.layer_pattern.size()];
+Mixer mixer_of_layer(const ModelSpec& spec, int layer) {
+  if (spec.layer_pattern.empty()) return Mixer::Full;
+  return spec.layer_pattern[at(layer) % spec.layer_pattern.size()];
+}
+
+FeedForward ffn_of_layer(const ModelSpec& spec, int layer) {
+  if (!spec.ffn_pattern.empty()) return spec.ffn_pattern[at(layer) % spec.ffn_pattern.size()];
+  const bool moe = spec.moe && !std::ranges::binary_search(spec.moe->dense_layers, layer);
+  return moe ? FeedForward::Moe : FeedForward::Dense;
+}
+
+bool is_moe_layer(const ModelSpec& spec, int layer) {
+  return ffn_of_layer(spec, layer) == FeedForward::Moe;
+}
+
+const LayerVariant* variant_of_layer(const ModelSpec& spec, int layer) {
+  for (const LayerVariant& variant : spec.layer_variants)
+    if (std::ranges::binary_search(variant.layers, layer)) return &variant;
+  return nullptr;
+}
+
+ModelSpec spec_of_layer(const ModelSpec& spec, int layer) {
+  ModelSpec own = spec;
+  if (spec.compressed_attention && !spec.compressed_attention->ratios.empty())
+    own.compressed_attention->ratios = {spec.compressed_attention->ratios[at(layer)]};
+  const LayerVariant* variant = variant_of_layer(spec, layer);
+  if (variant == nullptr) return own;
+  own.num_heads = variant->num_heads.value_or(spec.num_heads);
+  own.num_kv_heads = variant->num_kv_heads.value_or(spec.num_kv_heads);
+  own.head_size = variant->head_size.value_or(spec.head_size);
+  if (variant->value_head_size) own.value_head_size = variant->value_head_size;
+  own.ffn_size = variant->ffn_size.value_or(spec.ffn_size);
+  own.window = variant->window.value_or(spec.window);
+  if (variant->rope_base) {
+    own.rope_base = *variant->rope_base;
+    own.local_rope_base.reset();
+  }
+  if (variant->rope_size) own.rope_size = variant->rope_size;
+  own.keys_are_values = variant->keys_are_values.value_or(spec.keys_are_values);
+  own.borrows_keys = variant->borrows_keys.value_or(spec.borrows_keys);
+  if (variant->sees_all == true) own.sparse_attention.reset();
+  if (own.sparse_attention) own.sparse_attention->borrowed = variant->borrows_choices == true;
+  if (variant->rotates == false) own.positions = Positions::None;
+  return own;
+}
+
+bool of_one_kind(const ModelSpec& spec, int a, int b) {
+  const auto ratio = [&](int layer) {
+    return spec.compressed_attention ? spec.compressed_attention->ratios[at(layer)] : 0;
+  };
+  return mixer_of_layer(spec, a) == mixer_of_layer(spec, b) &&
+         ffn_of_layer(spec, a) == ffn_of_layer(spec, b) &&
+         variant_of_layer(spec, a) == variant_of_layer(spec, b) && ratio(a) == ratio(b);
+}
+
+std::vector<int> layers_of_each_kind(const ModelSpec& spec) {
+  std::vector<int> first;
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    if (std::ranges::none_of(first, [&](int known) { return of_one_kind(spec, known, layer); }))
+      first.push_back(layer);
+  return first;
+}
+
+std::vector<Mixer> mixers_of(const ModelSpec& spec) {
+  if (spec.layer_pattern.empty()) return {Mixer::Full};
+  std::vector<Mixer> mixers;
+  for (const Mixer mixer : spec.layer_pattern)
+    if (std::ranges::find(mixers, mixer) == mixers.end()) mixers.push_back(mixer);
+  return mixers;
+}
+
+bool has_mixer(const ModelSpec& spec, Mixer mixer) {
+  if (spec.layer_pattern.empty()) return mixer == Mixer::Full;
+  return std::ranges::find(spec.layer_pattern, mixer) != spec.layer_pattern.end();
 }
 
 std::string_view name_of_activation(ActivationKind kind) {
   return name_of(kind);
 }
 
-bool is_moe_layer(const ModelSpec& spec, int layer) {
-  return spec.moe && !std::ranges::binary_search(spec.moe->dense_layers, layer);
+std::string_view name_of_mixer(Mixer mixer) {
+  return name_of(mixer);
 }
 
 ModelSpec parse_model_spec(std::string_view text, const std::string& file,

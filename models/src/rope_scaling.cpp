@@ -27,7 +27,7 @@ double dynamic_base(double base, int rope_size, const RopeScaling& scaling, std:
 
 double llama3_frequency(double frequency, const RopeScaling& scaling) {
   const double turns = length_before_scaling(scaling) * frequency / kTwoPi;
-  if (turns > scaling.high_frequency_factor) return frequency;
+  if (turns >= scaling.high_frequency_factor) return frequency;
   if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
   const double kept = (turns - scaling.low_frequency_factor) /
                       (scaling.high_frequency_factor - scaling.low_frequency_factor);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/index.hpp"
 #include "model_json.hpp"
 #include "models/adapters.hpp"
 
@@ -25,11 +26,8 @@ class Rules {
   std::string_view file_;
 };
 
-bool has_layer(const ModelSpec& spec, LayerAttention kind) {
-  return std::ranges::find(spec.layer_pattern, kind) != spec.layer_pattern.end();
-}
-
 int rotated_size(const ModelSpec& s) {
+  if (s.compressed_attention) return s.compressed_attention->rope_size;
   return s.mla ? s.mla->qk_rope_head_size : s.rope_size.value_or(s.head_size);
 }
 
@@ -75,8 +73,8 @@ void check_rope_scaling(const ModelSpec& s, const Rules& rules) {
                   "rope_scaling.{} belongs to type '{}', but type is '{}'; remove it", field.name,
                   name_of(field.kind), name_of(scaling.kind));
   rules.require(
-      scaling.kind != Llama3 || scaling.high_frequency_factor > scaling.low_frequency_factor,
-      "rope_scaling: high_frequency_factor({}) must be greater than "
+      scaling.kind != Llama3 || scaling.high_frequency_factor >= scaling.low_frequency_factor,
+      "rope_scaling: high_frequency_factor({}) must not be less than "
       "low_frequency_factor({})",
       scaling.high_frequency_factor, scaling.low_frequency_factor);
   rules.require(scaling.kind != Yarn || scaling.beta_fast >= scaling.beta_slow,
@@ -94,29 +92,105 @@ void check_rope_scaling(const ModelSpec& s, const Rules& rules) {
                 "rope_scaling of type 'dynamic' needs more than 2 rotated elements of a head");
 }
 
-void check_layer_pattern(const ModelSpec& s, const Rules& rules) {
-  const bool sliding = has_layer(s, LayerAttention::Sliding);
-  const bool linear = has_layer(s, LayerAttention::Linear);
-  rules.require(s.layer_pattern.size() <= static_cast<std::size_t>(s.num_layers),
-                "layer_pattern has {} entries, but num_layers is {}", s.layer_pattern.size(),
-                s.num_layers);
-  rules.require(!sliding || s.window > 0,
+/// A part is described where a layer has it, and nowhere else.
+void check_described(const Rules& rules, Mixer mixer, const char* field, bool used, bool given) {
+  rules.require(used == given, "{} is {}, but layer_pattern has {} '{}' layer", field,
+                given ? "given" : "missing", used ? "a" : "no", name_of(mixer));
+}
+
+void check_window(const ModelSpec& s, const Rules& rules) {
+  const bool sliding = has_mixer(s, Mixer::Sliding);
+  const bool windowed =
+      sliding || has_mixer(s, Mixer::Chunked) || s.compressed_attention.has_value();
+  const bool everywhere = std::ranges::any_of(
+      s.layer_variants, [](const LayerVariant& variant) { return variant.window.has_value(); });
+  rules.require(!windowed || s.window > 0 || everywhere,
                 "layer_pattern has sliding layers, so window must be at least 1, not {}", s.window);
-  rules.require(sliding || s.window == 0,
+  rules.require(windowed || s.window == 0,
                 "window is {}, but layer_pattern has no sliding layer; add one or set window = 0",
                 s.window);
   rules.require(sliding || !s.local_rope_base,
                 "local_rope_base is given, but layer_pattern has no sliding layer");
-  rules.require(linear == s.linear_attention.has_value(),
-                "linear_attention is {}, but layer_pattern has {} linear layer",
-                s.linear_attention ? "given" : "missing", linear ? "a" : "no");
-  if (!s.linear_attention) return;
-  rules.require(
-      s.linear_attention->num_value_heads % s.linear_attention->num_key_heads == 0,
-      "linear_attention: num_value_heads({}) must be a multiple of num_key_heads({}); nearest: "
-      "num_key_heads = {}",
-      s.linear_attention->num_value_heads, s.linear_attention->num_key_heads,
-      nearest_divisor(s.linear_attention->num_value_heads, s.linear_attention->num_key_heads));
+}
+
+void check_recurrent(const ModelSpec& s, const Rules& rules) {
+  check_described(rules, Mixer::Linear, "linear_attention", has_mixer(s, Mixer::Linear),
+                  s.linear_attention.has_value());
+  check_described(rules, Mixer::Mamba, "mamba",
+                  has_mixer(s, Mixer::Mamba) || has_mixer(s, Mixer::AttentionAndMamba),
+                  s.mamba.has_value());
+  check_described(rules, Mixer::Convolution, "convolution", has_mixer(s, Mixer::Convolution),
+                  s.convolution.has_value());
+  if (s.linear_attention) {
+    const LinearAttentionSpec& linear = *s.linear_attention;
+    rules.require(
+        linear.num_value_heads % linear.num_key_heads == 0,
+        "linear_attention: num_value_heads({}) must be a multiple of num_key_heads({}); nearest: "
+        "num_key_heads = {}",
+        linear.num_value_heads, linear.num_key_heads,
+        nearest_divisor(linear.num_value_heads, linear.num_key_heads));
+  }
+  if (!s.mamba) return;
+  const MambaSpec& mamba = *s.mamba;
+  rules.require(mamba.num_heads % mamba.num_groups == 0,
+                "mamba: num_heads({}) must be a multiple of num_groups({}); nearest: {}",
+                mamba.num_heads, mamba.num_groups,
+                nearest_divisor(mamba.num_heads, mamba.num_groups));
+  rules.require(mamba.version == 2 || (mamba.head_size == 1 && mamba.time_step_rank > 0),
+                "mamba of version 1 has heads of one element and a time_step_rank, not {} and {}",
+                mamba.head_size, mamba.time_step_rank);
+}
+
+void check_layer_pattern(const ModelSpec& s, const Rules& rules) {
+  const auto layers = static_cast<std::size_t>(s.num_layers);
+  rules.require(s.layer_pattern.size() <= layers,
+                "layer_pattern has {} entries, but num_layers is {}", s.layer_pattern.size(),
+                s.num_layers);
+  rules.require(s.ffn_pattern.size() <= layers, "ffn_pattern has {} entries, but num_layers is {}",
+                s.ffn_pattern.size(), s.num_layers);
+  check_window(s, rules);
+  check_recurrent(s, rules);
+  for (int layer = 0; layer < s.num_layers; ++layer)
+    rules.require(
+        mixer_of_layer(s, layer) != Mixer::None || ffn_of_layer(s, layer) != FeedForward::None,
+        "layer {} has neither a mixer nor a feed-forward part; leave it out", layer);
+}
+
+void check_variants(const ModelSpec& s, const Rules& rules) {
+  std::vector<bool> taken(static_cast<std::size_t>(s.num_layers), false);
+  for (std::size_t i = 0; i < s.layer_variants.size(); ++i) {
+    const LayerVariant& variant = s.layer_variants[i];
+    rules.require(!variant.layers.empty(), "layer_variants[{}].layers is empty", i);
+    int previous = -1;
+    for (const int layer : variant.layers) {
+      rules.require(layer > previous && layer < s.num_layers,
+                    "layer_variants[{}].layers: {} must be greater than the entry before it and "
+                    "less than num_layers({})",
+                    i, layer, s.num_layers);
+      rules.require(!taken[at(layer)], "layer_variants: layer {} is in two of them", layer);
+      taken[at(layer)] = true;
+      previous = layer;
+    }
+  }
+}
+
+void check_sparse(const ModelSpec& s, const Rules& rules) {
+  if (s.sparse_attention)
+    rules.require(!s.mla || s.mla->q_lora_rank,
+                  "sparse_attention with mla needs a q_lora_rank, which its indexer reads");
+  if (!s.compressed_attention) return;
+  const CompressedAttentionSpec& own = *s.compressed_attention;
+  rules.require(!s.mla && s.num_kv_heads == 1,
+                "compressed_attention has one key for all heads: num_kv_heads must be 1, not {}, "
+                "and mla is not given",
+                s.num_kv_heads);
+  rules.require(own.ratios.size() == static_cast<std::size_t>(s.num_layers),
+                "compressed_attention.ratios has {} entries, but num_layers is {}",
+                own.ratios.size(), s.num_layers);
+  rules.require(s.num_heads % own.output_groups == 0,
+                "num_heads({}) must be a multiple of compressed_attention.output_groups({}); "
+                "nearest: {}",
+                s.num_heads, own.output_groups, nearest_divisor(s.num_heads, own.output_groups));
 }
 
 void check_mla(const ModelSpec& s, const Rules& rules) {
@@ -129,9 +203,10 @@ void check_mla(const ModelSpec& s, const Rules& rules) {
                 "with mla every head has its own keys: num_kv_heads({}) must be num_heads({})",
                 s.num_kv_heads, s.num_heads);
   rules.require(!s.rope_size, "rope_size is given, but mla has qk_rope_head_size");
-  rules.require(s.layer_pattern.empty(), "layer_pattern is not supported with mla");
-  rules.require(!s.qk_norm && !s.attention_sinks && !s.attention_output_gate,
-                "qk_norm, attention_sinks and attention_output_gate are not supported with mla");
+  rules.require(!has_mixer(s, Mixer::Sliding) && !has_mixer(s, Mixer::Chunked),
+                "layer_pattern: sliding and chunked layers are not supported with mla");
+  rules.require(!s.qk_norm && !s.attention_sinks,
+                "qk_norm and attention_sinks are not supported with mla");
 }
 
 void check_router(const MoeSpec& moe, const Rules& rules) {
@@ -149,26 +224,47 @@ void check_router(const MoeSpec& moe, const Rules& rules) {
                 eligible);
 }
 
-void check_ffn(const ModelSpec& s, const Rules& rules) {
-  const int dense = s.moe ? static_cast<int>(s.moe->dense_layers.size()) : s.num_layers;
-  rules.require(dense == 0 || s.ffn_size > 0, "ffn_size is 0, but {} of {} layers have a dense FFN",
-                dense, s.num_layers);
-  rules.require(s.activation != ActivationKind::ClampedSilu || s.mlp == Mlp::Gated,
-                "activation clamped_silu needs mlp = gated");
-  if (!s.moe) return;
-  check_router(*s.moe, rules);
+void check_dense_layers(const ModelSpec& s, const Rules& rules) {
+  const std::vector<int>& dense = s.moe->dense_layers;
+  rules.require(s.ffn_pattern.empty() || dense.empty(),
+                "ffn_pattern says which layers are dense, so moe.dense_layers must be empty");
   int previous = -1;
-  for (const int layer : s.moe->dense_layers) {
+  for (const int layer : dense) {
     rules.require(layer > previous && layer < s.num_layers,
                   "moe.dense_layers: {} must be greater than the entry before it and less than "
                   "num_layers({})",
                   layer, s.num_layers);
     previous = layer;
   }
-  rules.require(dense < s.num_layers,
+  rules.require(dense.size() < static_cast<std::size_t>(s.num_layers),
                 "moe is given, but moe.dense_layers lists all {} layers; remove moe", s.num_layers);
+}
+
+void check_ffn(const ModelSpec& s, const Rules& rules) {
+  rules.require(s.activation != ActivationKind::ClampedSilu || s.mlp == Mlp::Gated,
+                "activation clamped_silu needs mlp = gated");
+  if (s.moe) {
+    check_router(*s.moe, rules);
+    check_dense_layers(s, rules);
+  }
+  int dense = 0, experts = 0;
+  bool sized = true;
+  for (int layer = 0; layer < s.num_layers; ++layer) {
+    const FeedForward ffn = ffn_of_layer(s, layer);
+    experts += ffn == FeedForward::Moe ? 1 : 0;
+    if (ffn != FeedForward::Dense) continue;
+    ++dense;
+    const LayerVariant* variant = variant_of_layer(s, layer);
+    sized = sized && (s.ffn_size > 0 || (variant != nullptr && variant->ffn_size));
+  }
+  rules.require(sized, "ffn_size is 0, but {} of {} layers have a dense FFN", dense, s.num_layers);
+  rules.require((experts > 0) == s.moe.has_value(), "moe is {}, but ffn_pattern has {} moe layer",
+                s.moe ? "given" : "missing", experts > 0 ? "a" : "no");
+  if (!s.moe) return;
   rules.require(!s.moe->shared_expert_gate || s.moe->shared_expert_ffn_size > 0,
                 "moe.shared_expert_gate needs a shared expert: set shared_expert_ffn_size");
+  rules.require(!s.moe->latent_norm || s.moe->latent_size,
+                "moe.latent_norm needs latent experts: set latent_size");
 }
 
 void check_encoder(const ModelSpec& s, const Rules& rules) {
@@ -183,8 +279,8 @@ void check_encoder(const ModelSpec& s, const Rules& rules) {
   rules.require(!s.tied_embeddings,
                 "tied_embeddings ties a language head, but num_classes({}) asks for a classifier",
                 s.num_classes);
-  rules.require(s.layer_pattern.empty() && !s.mla && s.mtp_layers == 0,
-                "layer_pattern, mla and mtp_layers need a causal model");
+  rules.require(!s.mla && s.mtp_layers == 0 && !has_mixer(s, Mixer::Linear) && !s.mamba,
+                "mla, mtp_layers, linear attention and mamba need a causal model");
 }
 
 void check_adapters(const ModelSpec& s, const Rules& rules) {
@@ -248,7 +344,9 @@ void validate(const ModelSpec& spec, std::string_view file) {
 
   const Rules rules(file);
   rules.require(!spec.name.empty(), "name is empty");
-  check_heads(spec, rules);
+  check_variants(spec, rules);
+  check_sparse(spec, rules);
+  for (const int layer : layers_of_each_kind(spec)) check_heads(spec_of_layer(spec, layer), rules);
   check_rope_scaling(spec, rules);
   check_layer_pattern(spec, rules);
   check_mla(spec, rules);

@@ -48,8 +48,20 @@ ComputeKind compute_kind(models::OpKind kind) {
       return ComputeKind::CrossEntropy;
     case models::OpKind::LatentAttention:
       return ComputeKind::LatentHeads;
-    case models::OpKind::AddSections:
+    case models::OpKind::ShortConvolution:
+      return ComputeKind::ShortConvolution;
+    case models::OpKind::GatedNorm:
+      return ComputeKind::GatedNorm;
     case models::OpKind::LinearAttention:
+      return ComputeKind::LinearAttention;
+    case models::OpKind::StateSpace:
+      return ComputeKind::StateSpace;
+    case models::OpKind::AddSections:
+    case models::OpKind::SelectKeys:
+    case models::OpKind::CompressKeys:
+    case models::OpKind::GroupedOutput:
+    case models::OpKind::Multiply:
+    case models::OpKind::StreamMix:
     case models::OpKind::Concat:
       break;
   }

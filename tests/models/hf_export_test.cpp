@@ -124,7 +124,7 @@ TEST_CASE("a difference names the field and both values", "[models][hf][export]"
   ModelSpec other = load_preset("mixtral-8x7b");
   other.moe.reset();
   other.ffn_size = 8;
-  other.layer_pattern = {LayerAttention::Full, LayerAttention::Sliding};
+  other.layer_pattern = {Mixer::Full, Mixer::Sliding};
   const std::vector<FieldDifference> found = differences(load_preset("mixtral-8x7b"), other);
   REQUIRE(fields_of(found) == std::vector<std::string>{"ffn_size", "layer_pattern[0]", "moe"});
   CHECK(found[0].left == "0");

@@ -105,7 +105,7 @@ TEST_CASE("sliding layers and window come together", "[models][spec]") {
   ModelSpec spec = tiny();
   spec.window = 128;
   CHECK_THAT(refusal(spec), Contains("window is 128") && Contains("no sliding layer"));
-  spec.layer_pattern = {LayerAttention::Sliding, LayerAttention::Full};
+  spec.layer_pattern = {Mixer::Sliding, Mixer::Full};
   CHECK(refusal(spec).empty());
   spec.window = 0;
   CHECK_THAT(refusal(spec), Contains("window must be at least 1"));
@@ -113,7 +113,7 @@ TEST_CASE("sliding layers and window come together", "[models][spec]") {
 
 TEST_CASE("linear layers and their sizes come together", "[models][spec]") {
   ModelSpec spec = tiny();
-  spec.layer_pattern = {LayerAttention::Linear, LayerAttention::Full};
+  spec.layer_pattern = {Mixer::Linear, Mixer::Full};
   CHECK_THAT(refusal(spec), Contains("linear_attention is missing"));
   spec.linear_attention = LinearAttentionSpec{
       .num_key_heads = 3, .num_value_heads = 8, .key_head_size = 16, .value_head_size = 16};
@@ -202,7 +202,7 @@ TEST_CASE("the layer pattern repeats over the layers", "[models][spec]") {
   const ModelSpec gemma = load_preset("gemma3-1b");  // 26 layers, five sliding then one full
   int full = 0;
   for (int i = 0; i < gemma.num_layers; ++i)
-    full += attention_of_layer(gemma, i) == LayerAttention::Full ? 1 : 0;
+    full += mixer_of_layer(gemma, i) == Mixer::Full ? 1 : 0;
   CHECK(full == 4);  // layers 5, 11, 17, 23
   const ModelSpec deepseek = load_preset("deepseek-v3");
   CHECK_FALSE(is_moe_layer(deepseek, 2));

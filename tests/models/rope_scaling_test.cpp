@@ -149,8 +149,8 @@ TEST_CASE("fields of another kind of scaling and impossible bounds are refused",
   CHECK_THAT(refusal(spec), Contains("rope_scaling.beta_fast belongs to type 'yarn'") &&
                                 Contains("type is 'linear'"));
   spec.rope_scaling =
-      RopeScaling{.kind = RopeScalingKind::Llama3, .factor = 8.0, .high_frequency_factor = 1.0};
-  CHECK_THAT(refusal(spec), Contains("high_frequency_factor(1) must be greater than"));
+      RopeScaling{.kind = RopeScalingKind::Llama3, .factor = 8.0, .high_frequency_factor = 0.5};
+  CHECK_THAT(refusal(spec), Contains("high_frequency_factor(0.5) must not be less than"));
   spec.rope_scaling = RopeScaling{.kind = RopeScalingKind::Yarn, .factor = 0.5};
   CHECK_THAT(refusal(spec), Contains("rope_scaling.factor: expected a number of at least 1"));
   spec.rope_scaling = RopeScaling{.kind = RopeScalingKind::Linear, .factor = 2.0};

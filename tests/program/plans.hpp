@@ -47,7 +47,7 @@ inline models::ModelSpec gemma_style() {
   model.name = "gemma-style";
   model.norm_placement = models::NormPlacement::PrePost;
   model.activation = models::ActivationKind::GeluTanh;
-  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.layer_pattern = {models::Mixer::Sliding, models::Mixer::Full};
   model.window = 8;
   model.embedding_scale = 8.0;
   model.tied_embeddings = true;

@@ -63,8 +63,32 @@ void add_model_reading(Command& command, ModelReading& reading) {
       .option("--assume", reading.assume,
               "read a config.json of another model_type as if it were of this one, e.g. llama")
       .flag("--no-mtp", reading.no_mtp, "leave out multi-token prediction modules")
-      .flag("--no-dropout", reading.no_dropout, "leave out dropout");
+      .flag("--no-dropout", reading.no_dropout, "leave out dropout")
+      .flag("--text-only", reading.text_only, "leave out the tower that reads images")
+      .option("--images", reading.images, "images of a sequence, on average; default 1");
 }
+
+namespace {
+
+void read_tower(const ModelReading& reading, models::ImportedModel& model) {
+  const int layers = model.spec.vision->num_layers;
+  if (reading.text_only) {
+    model.spec.vision.reset();
+    model.assumptions.push_back(
+        fmt::format("vision = none (--text-only; the model has a tower of {} layers)", layers));
+    return;
+  }
+  const double images = reading.images.value_or(model.spec.vision->images_per_sequence);
+  if (!(images >= 0 && images <= 1e6))
+    throw ConfigError(fmt::format("--images: {}: expected a number from 0 to 1e6", images));
+  model.spec.vision->images_per_sequence = images;
+  if (!reading.images)
+    model.assumptions.push_back(
+        fmt::format("{:g} image of {} patches a sequence (--images, --text-only)", images,
+                    model.spec.vision->image_patches));
+}
+
+}  // namespace
 
 models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading) {
   models::ImportedModel model = read_model(name_or_file, reading.assume.value_or(""));
@@ -76,6 +100,7 @@ models::ImportedModel load_model(const std::string& name_or_file, const ModelRea
     model.assumptions.push_back(fmt::format("dropout = 0 (--no-dropout; the model has {})",
                                             std::exchange(model.spec.dropout, 0.0)));
   }
+  if (model.spec.vision) read_tower(reading, model);
   return model;
 }
 

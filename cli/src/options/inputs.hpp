@@ -19,9 +19,11 @@ struct ModelReading {
   std::optional<std::string> assume;  // the model_type of a config whose own is not known
   bool no_mtp = false;
   bool no_dropout = false;
+  bool text_only = false;        // without the tower that reads images
+  std::optional<double> images;  // of a sequence
   bool operator==(const ModelReading&) const = default;
 };
-/// --assume --no-mtp --no-dropout
+/// --assume --no-mtp --no-dropout --text-only --images
 void add_model_reading(Command& command, ModelReading& reading);
 
 /// A text that was read, under the name that messages give it.

@@ -174,7 +174,8 @@ void add_workload_options(Command& command, PlanOptions& options) {
 }
 
 void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign) {
-  constexpr std::array kLeftOpen = {"--model", "--gpus", "--assume", "--no-mtp", "--no-dropout"};
+  constexpr std::array kLeftOpen = {"--model",      "--gpus",      "--assume", "--no-mtp",
+                                    "--no-dropout", "--text-only", "--images"};
   for (const char* group : {kWorkloadGroup, kOptimizerGroup, kParallelGroup})
     for (const GivenOption& option : command.given(group)) {
       if (option.beside_plan) continue;

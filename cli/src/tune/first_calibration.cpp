@@ -37,6 +37,7 @@ std::vector<std::string> model_flags(const PlanOptions& plan) {
   if (plan.reading.assume) flags.insert(flags.end(), {"--assume", *plan.reading.assume});
   if (plan.reading.no_mtp) flags.emplace_back("--no-mtp");
   if (plan.reading.no_dropout) flags.emplace_back("--no-dropout");
+  if (plan.reading.text_only) flags.emplace_back("--text-only");
   return flags;
 }
 

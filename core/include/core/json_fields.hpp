@@ -100,6 +100,18 @@ class JsonReader {
     if (const Json* found = find(key)) convert(*found, child(key), out, bounds);
   }
 
+  /// A key that is left out where it has its usual value.
+  template <class T>
+  void unusual(std::string_view key, T& out, const T& usual, std::string_view /*meaning*/,
+               Bounds bounds = {}) {
+    known_.emplace_back(key);
+    const Json* found = find(key);
+    if (found != nullptr)
+      convert(*found, child(key), out, bounds);
+    else
+      out = usual;
+  }
+
   /// @throws ConfigError for unknown keys (with the nearest known one), then for missing ones
   void finish() const;
 
@@ -208,6 +220,11 @@ class JsonWriter {
               Bounds /*bounds*/ = {}) {
     if (value) object_[std::string(key)] = convert(*value);
   }
+  template <class T>
+  void unusual(std::string_view key, T& value, const T& usual, std::string_view /*meaning*/,
+               Bounds /*bounds*/ = {}) {
+    if (!(value == usual)) object_[std::string(key)] = convert(value);
+  }
 
   Json take() { return std::move(object_); }
 
@@ -268,6 +285,14 @@ class JsonSchemaWriter {
   void stated(std::string_view key, std::optional<T>& value, std::string_view meaning,
               Bounds bounds = {}) {
     add(key, schema_of(value, bounds), meaning);
+  }
+  template <class T>
+  void unusual(std::string_view key, T& value, const T& usual, std::string_view meaning,
+               Bounds bounds = {}) {
+    Json schema = schema_of(value, bounds);
+    T shown = usual;
+    schema["default"] = JsonWriter::convert(shown);
+    add(key, std::move(schema), meaning);
   }
 
   Json take();

@@ -13,6 +13,7 @@ struct ParameterCounts {
   std::int64_t active = 0;     // of total, what one token uses: top_k of a layer's experts
   std::int64_t embedding = 0;  // of total, the tables of the embedding: tokens, positions, types
   std::int64_t mtp = 0;        // the modules' own parameters, not part of total
+  std::int64_t vision = 0;     // of a tower beside the decoder, not part of total
   bool operator==(const ParameterCounts&) const = default;
 };
 
@@ -29,10 +30,12 @@ enum class AttentionCount {
 
 /// Matrix work of one operation, forward. A matrix product of (m, k) by (k, n) is 2 m n k;
 /// attention is 2 (E + Ev) per head and query-key pair. Normalizations, activations, softmax,
-/// lookups and routing decisions count as zero: no peak that MFU divides by is a vector rate. A
-/// gated delta net counts the recurrent form, 6 key_size * value_size per value head and token
-/// (decayed read, rank-one update, query; Yang et al. 2024, eq. 10), and its convolution.
-/// All sizes are those of `layer`'s tensors, so the work of a sharded layer is the local one.
+/// lookups and routing decisions count as zero: no peak that MFU divides by is a vector rate.
+/// Linear attention counts the recurrent form, per value head and token 6 key_size * value_size
+/// where the state is read before it is written (decayed read, rank-one update, query; Yang et al.
+/// 2024, eq. 10), else 4, as a state-space model does (Dao & Gu 2024, section 6). An indexer counts
+/// its scores of all keys, the attention behind it those that it chose. All sizes are those of
+/// `layer`'s tensors, so the work of a sharded layer is the local one.
 /// @param values   of one micro-batch
 /// @param seq_len  keys that a query could see without a mask
 Flops forward_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values,
@@ -45,8 +48,12 @@ Flops training_flops(const Op& op, const LayerGraph& layer, const SymbolValues& 
 Flops forward_flops(const LayerGraph& layer, const SymbolValues& values, std::int64_t seq_len,
                     AttentionCount count = AttentionCount::CausalHalf);
 
+/// Forward of a vision tower for one image.
+Flops image_flops(const VisionGraph& vision);
+
 /// Numerator of MFU per token: 3 forwards of every layer, of the head and of any multi-token
-/// prediction modules (each runs the output projection again); every token meets top_k experts.
+/// prediction modules (each runs the output projection again), and of a vision tower for the images
+/// of a sequence; every token meets top_k experts.
 /// Source: Chowdhery et al. 2022 (PaLM), appendix B, with attention counted as `count` says.
 Flops model_flops_per_token(const ModelGraph& graph, std::int64_t seq_len,
                             AttentionCount count = AttentionCount::CausalHalf);

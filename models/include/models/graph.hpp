@@ -96,10 +96,31 @@ enum class OpKind {
   Attention,
   // MLA. in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: o (T, H Ev), lse (T, H)
   LatentAttention,
-  // gated delta net, counted, never lowered. in: qkvz, ba; weights conv, dt_bias, a_log, norm;
-  // out: o (T, value heads * value size)
+  // in: index queries (T, Hi Ei), index keys (T, Ei), head weights (T, Hi); out: choices (T,
+  // top-k). Counted, never lowered
+  SelectKeys,
+  // in: x (T, D); weights of the keys' and their scores' projection, positions, norm; out: keys
+  // that stand for `compression` tokens each (T, E). Counted, never lowered
+  CompressKeys,
+  // in: heads (T, F); weight (groups * rank, F / groups): each group of heads by its own rows; out:
+  // (T, groups * rank). Counted, never lowered
+  GroupedOutput,
+  // causal and depthwise. in: x (T, C); weight (C, taps) [, bias (C)]; out: act(conv(x))
+  ShortConvolution,
+  // in: qkv (T, 2 key + value) [, beta and decay]; weights of the decay; out: o (T, value heads *
+  // value size). Counted, never lowered
   LinearAttention,
-  SigmoidGate,      // in: x (T, F), gate (T, F or 1); out: x * sigmoid(gate)
+  // Mamba. in: x, B and C (T, I + 2 G N) and dt (T, H); weights of the decay; out: (T, I).
+  // Counted, never lowered
+  StateSpace,
+  // in: x (T, F), gate (T, F); weight (group or F); out: norm of each group of x, times act(gate);
+  // or the norm of x times act(gate); inv_rms (T, groups)
+  GatedNorm,
+  Multiply,  // in: a, b (T, F); out: a * b
+  // Hyper-connections. in: streams (T, n D) [, mix] [, y]; out: what a half layer reads (T, D), or
+  // the streams with what it writes. Counted, never lowered
+  StreamMix,
+  SigmoidGate,      // in: x (T, F), gate (T, F, heads or 1); out: x * sigmoid(gate)
   GatedActivation,  // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
   Activation,       // in: x (T, F); out: act(x)
   Add,              // in: a, b (T, D); out: a + b
@@ -135,9 +156,14 @@ struct OpAttributes {
   int head_size = 0;
   int value_head_size = 0;  // equals head_size except in MLA
   bool causal = true;
-  int window = 0;        // sliding window in tokens; 0 = full
-  double scale = 1.0;    // of Scale, and of the attention scores
-  double softcap = 0.0;  // of attention scores and of logits: cap * tanh(x / cap); 0 = none
+  int window = 0;  // sliding window in tokens; 0 = full
+  int chunk = 0;   // tokens of a chunk: beyond which attention sees nothing, or between which
+                   // a recurrence keeps its states; 0 = none
+  int selected_keys = 0;  // of a query, chosen by an indexer; 0 = all
+  int compression = 0;    // tokens of a compressed key; 0 = none
+  bool alibi = false;     // scores fall with the distance
+  double scale = 1.0;     // of Scale, and of the attention scores
+  double softcap = 0.0;   // of attention scores and of logits: cap * tanh(x / cap); 0 = none
   double epsilon = 0.0;
   double rope_base = 0.0;
   int rope_size = 0;    // rotated part of each head
@@ -148,6 +174,9 @@ struct OpAttributes {
   int top_k = 0;
   RouterSpec router;
   std::optional<LinearAttentionSpec> linear_attention;
+  std::optional<MambaSpec> mamba;
+  int norm_group = 0;       // of GatedNorm: elements that are normed together
+  bool gate_first = false;  // of GatedNorm: before the norm
   bool operator==(const OpAttributes&) const = default;
 };
 
@@ -176,6 +205,20 @@ struct LayerGraph {
   bool operator==(const LayerGraph&) const = default;
 };
 
+/// A vision tower: patches, then `layers` times the block, then `projectors` times the projector,
+/// whose rows are tokens of the decoder. The symbol Tokens is patches, of the projector tokens.
+struct VisionGraph {
+  LayerGraph patches;
+  LayerGraph block;
+  LayerGraph projector;
+  int layers = 0;
+  int projectors = 1;
+  int image_patches = 0;
+  int patches_per_token = 1;
+  double images_per_sequence = 1;
+  bool operator==(const VisionGraph&) const = default;
+};
+
 /// The whole model: embedding, then layers[layer_kind[i]] for every i, then head (final norm,
 /// output projection, loss). Identical layers share one graph.
 struct ModelGraph {
@@ -186,15 +229,20 @@ struct ModelGraph {
   std::vector<LayerGraph> mtp;  // multi-token prediction modules; counted, never lowered. They read
                                 // the hidden state and the next tokens' embeddings, and share the
                                 // main model's embedding and output projection
-  bool tied_embeddings = false;  // the head's output projection is the embedding's weight
+  std::optional<VisionGraph> vision;  // beside the decoder; counted, never lowered
+  bool tied_embeddings = false;       // the head's output projection is the embedding's weight
   bool operator==(const ModelGraph&) const = default;
 };
 
 /// Builds the graph of any supported spec, which it validates. Layer kinds are named by what they
-/// mix tokens with and by their FFN: "dense", "moe", "sliding_dense", "linear_moe". Parameter names
+/// mix tokens with and by their FFN, and by a number where others of the name came before: "dense",
+/// "moe", "sliding_dense", "linear_moe", "dense_2". Parameter names
 /// follow Hugging Face's, without the "model.layers.N." prefix, except that fused weights have our
 /// own: "self_attn.qkv_proj.weight", "mlp.gate_up_proj.weight". With tied embeddings the head's
 /// weight has the embedding's name.
 ModelGraph build_graph(const ModelSpec& spec);
+
+/// A tower's blocks as an encoder's layers.
+ModelSpec spec_of_tower(const VisionSpec& vision);
 
 }  // namespace meshplan::models

@@ -7,15 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "models/layer_parts.hpp"
+#include "models/vision.hpp"
+
 namespace meshplan::models {
 
-enum class Norm { RmsNorm, LayerNorm };  // LayerNorm has a bias
+enum class Norm { RmsNorm, LayerNorm };
 
 /// Where the norms of a layer stand.
 enum class NormPlacement {
   Pre,      // x + f(norm(x)); a final norm before the head (GPT-2, Llama)
   PrePost,  // x + norm(f(norm(x))): four norms a layer and a final one (Gemma 2 and 3)
   Post,     // norm(x + f(x)); no final norm (BERT)
+  Output,   // x + norm(f(x)), and a final norm (OLMo 2)
 };
 
 enum class Mlp {
@@ -30,102 +34,33 @@ enum class ActivationKind {
   SquaredRelu,
   Relu,
   Tanh,         // BERT's pooler
+  Sigmoid,      // of gates alone
+  None,         // of convolutions alone: the values as they are
   ClampedSilu,  // gpt-oss: gate and up clamped to 7, gate * sigmoid(1.702 gate) * (up + 1)
 };
 /// As in model files: "gelu_tanh".
 std::string_view name_of_activation(ActivationKind kind);
+std::string_view name_of_mixer(Mixer mixer);
 
-enum class Positions { Rope, Learned, None };
-
-/// What a layer mixes tokens with.
-enum class LayerAttention {
-  Full,
-  Sliding,  // sees the last `window` tokens
-  Linear,   // gated delta net (`linear_attention`)
+enum class Positions {
+  Rope,
+  Learned,
+  None,
+  Alibi,  // scores fall with the distance (Press et al. 2021)
 };
 
-/// How a model that was trained on `original_max_positions` rotates longer sequences: which of its
-/// rotary frequencies are lowered. Every kind is defined as in Hugging Face transformers
-/// (`rope_scaling.hpp` has the formulas).
-enum class RopeScalingKind {
-  Linear,   // every frequency divided by `factor` (Chen et al. 2023)
-  Dynamic,  // a larger base, for sequences beyond the original length alone (NTK-aware)
-  Yarn,     // a ramp between kept and divided frequencies; cos and sin scaled (Peng et al. 2023)
-  Llama3,   // kept, blended or divided, by wavelength (Llama 3.1)
+/// Which elements share an RMS norm of queries and keys, and its weights.
+enum class QkNorm {
+  Head,        // each head is normed; one weight for all query and one for all key heads
+  Projection,  // all query heads at once, and all key heads
+  EachHead,    // each head is normed, with weights of its own
+  Unweighted,  // each head is normed, without weights
 };
 
-struct RopeScaling {
-  RopeScalingKind kind = RopeScalingKind::Linear;
-  double factor = 1.0;                        // at least 1
-  std::optional<int> original_max_positions;  // absent: ModelSpec::max_positions
-  double low_frequency_factor = 1.0;       // Llama3: wavelengths above original / low are divided
-  double high_frequency_factor = 4.0;      // Llama3: those below original / high are kept
-  double beta_fast = 32.0;                 // Yarn: dimensions that turn more often are kept,
-  double beta_slow = 1.0;                  // those that turn less often are divided
-  bool truncate = true;                    // Yarn: the ramp begins and ends at whole dimensions
-  std::optional<double> attention_factor;  // Yarn: of cos and sin; absent: as its paper says
-  std::optional<double> mscale;            // Yarn: both given, their ratio replaces the paper's
-  std::optional<double> mscale_all_dim;    // factor; with MLA it also scales the scores
-  bool operator==(const RopeScaling&) const = default;
-};
-
-enum class RouterScore { Softmax, Sigmoid };
-
-/// How a MoE layer chooses experts and weighs their outputs.
-struct RouterSpec {
-  RouterScore score = RouterScore::Softmax;
-  bool normalize_top_k = true;   // the chosen weights are scaled to sum to 1
-  double scaling_factor = 1.0;   // of the combined output
-  bool bias = false;             // added to the logits (gpt-oss)
-  bool correction_bias = false;  // added for the choice only, moved by load instead of by gradient
-                                 // (DeepSeek-V3, section 2.1.2)
-  double correction_bias_rate = 0.001;  // by which it moves in a step (Wang et al. 2024, algorithm
-                                        // 1; DeepSeek-V3, section 4.2)
-  int num_groups = 1;  // experts in equal groups; only `top_groups` of them are eligible: those
-                       // with the largest score, or with a correction bias sum of two scores
-  int top_groups = 1;  // (DeepSeek-V2, section 2.2.2; DeepSeek-V3, section 2.1.2)
-  double aux_loss_coefficient = 0.0;  // load balancing loss of each layer and sequence
-                                      // (DeepSeek-V3, equations 17 to 20; Switch Transformer,
-                                      // section 2.2)
-  double z_loss_coefficient = 0.0;    // of log(sum(exp(logits)))^2 (Zoph et al. 2022, equation 5)
-  bool operator==(const RouterSpec&) const = default;
-};
-
-struct MoeSpec {
-  int num_experts = 0;
-  int top_k = 0;
-  int expert_ffn_size = 0;
-  int shared_expert_ffn_size = 0;   // all shared experts together; 0 = none
-  bool shared_expert_gate = false;  // the shared output is scaled by sigmoid(x . w) (Qwen)
-  bool expert_bias = false;
-  double capacity_factor =
-      0.0;  // an expert takes at most this share of a sequence's tokens times
-            // top_k / num_experts, the first ones; 0 = all (GShard, section 3.2)
-  std::vector<int> dense_layers;  // layers that keep the dense FFN, ascending; all others are MoE
-  RouterSpec router;
-  bool operator==(const MoeSpec&) const = default;
-};
-
-/// Multi-head latent attention (DeepSeek-V2, section 2.1). A query and key head has
-/// qk_nope_head_size + qk_rope_head_size elements, which is also ModelSpec::head_size.
-struct MlaSpec {
-  std::optional<int> q_lora_rank;  // absent: queries are not compressed
-  int kv_lora_rank = 0;
-  int qk_nope_head_size = 0;
-  int qk_rope_head_size = 0;
-  int v_head_size = 0;
-  double norm_epsilon = 1e-6;  // of the norms inside; DeepSeek's is fixed, whatever the others' is
-  bool operator==(const MlaSpec&) const = default;
-};
-
-/// Gated delta net (Yang et al. 2024, as in Qwen3-Next).
-struct LinearAttentionSpec {
-  int num_key_heads = 0;
-  int num_value_heads = 0;
-  int key_head_size = 0;
-  int value_head_size = 0;
-  int conv_size = 4;  // taps of the causal depthwise convolution over q, k and v
-  bool operator==(const LinearAttentionSpec&) const = default;
+/// What scales the attention's output before its projection.
+enum class AttentionGate {
+  Element,  // o * sigmoid(gate(x)), one gate an element
+  Head,     // one gate a head
 };
 
 /// Low-rank adapters beside linears (Hu et al. 2021, LoRA, section 4.1): y = W x + alpha / rank *
@@ -158,7 +93,14 @@ struct ModelSpec {
   Norm norm = Norm::RmsNorm;
   NormPlacement norm_placement = NormPlacement::Pre;
   double norm_epsilon = 1e-5;
-  bool qk_norm = false;  // RMS norm of every query and key head, one weight each per layer
+  bool norm_bias = true;  // of LayerNorm
+  Residual residual = Residual::Sequential;
+  std::optional<double> residual_scale;  // of what a half layer adds to the stream (Granite)
+  std::optional<int> low_rank_residual;  // rank of a product beside the mixer (LAuReL; Gemma 3n)
+  std::optional<HyperConnectionSpec> hyper_connections;
+  std::optional<LayerInputSpec> layer_inputs;
+  bool qk_norm = false;
+  QkNorm qk_norm_over = QkNorm::Head;
 
   Mlp mlp = Mlp::Gated;  // of dense layers, experts and shared experts
   ActivationKind activation = ActivationKind::Silu;
@@ -179,12 +121,22 @@ struct ModelSpec {
                                             // times the square of its mscale (DeepSeek-V3)
   std::optional<double> attention_softcap;  // scores become cap * tanh(scores / cap)
   std::optional<double> logit_softcap;
-  bool attention_sinks = false;        // one learned logit per head joins each softmax
-  bool attention_output_gate = false;  // o * sigmoid(gate(x)) before the output projection
+  std::optional<double> logit_scale;  // of the logits (Cohere, Granite)
+  bool head_bias = false;             // of the output projection
+  bool attention_sinks = false;       // one learned logit per head joins each softmax
+  bool attention_output_gate = false;
+  AttentionGate attention_gate = AttentionGate::Element;  // where there is one
+  std::optional<int> value_head_size;                     // absent: head_size; with MLA its own
+  bool keys_are_values = false;                           // one projection makes both (Gemma 4)
+  bool borrows_keys = false;                              // of an earlier layer (Gemma 3n)
 
-  /// Repeated over the layers: layer i uses pattern[i % size]. Empty: every layer is Full.
-  std::vector<LayerAttention> layer_pattern;
-  int window = 0;  // tokens a Sliding layer sees, itself included
+  /// Repeated over the layers: layer i mixes by pattern[i % size]. Empty: every layer is Full.
+  std::vector<Mixer> layer_pattern;
+  /// The same of what follows. Empty: experts where `moe` is given and the layer is none of its
+  /// dense_layers, else Dense.
+  std::vector<FeedForward> ffn_pattern;
+  std::vector<LayerVariant> layer_variants;  // a layer is in one of them at most
+  int window = 0;  // tokens a Sliding layer sees, itself included; of a Chunked layer's chunk
 
   bool tied_embeddings = false;
   double embedding_scale = 1.0;
@@ -196,18 +148,42 @@ struct ModelSpec {
 
   std::optional<MoeSpec> moe;
   std::optional<MlaSpec> mla;
+  std::optional<SparseAttentionSpec> sparse_attention;
+  std::optional<CompressedAttentionSpec> compressed_attention;
   std::optional<LinearAttentionSpec> linear_attention;
-  int mtp_layers = 0;  // multi-token prediction modules (DeepSeek-V3, section 2.2)
+  std::optional<MambaSpec> mamba;
+  std::optional<ConvolutionSpec> convolution;
+  int mtp_layers = 0;                // multi-token prediction modules (DeepSeek-V3, section 2.2)
+  std::optional<VisionSpec> vision;  // a tower beside the decoder
   std::optional<AdapterSpec> adapters;
 
   double init_std = 0.02;
   double dropout = 0.0;  // the largest of the model's dropout rates; described, never run
 
+  /// Parts of the function that nothing above says, a line each: such a model is counted and
+  /// planned without them, and never run.
+  std::vector<std::string> only_predicted;
+
   bool operator==(const ModelSpec&) const = default;
 };
 
-LayerAttention attention_of_layer(const ModelSpec& spec, int layer);
+Mixer mixer_of_layer(const ModelSpec& spec, int layer);
+FeedForward ffn_of_layer(const ModelSpec& spec, int layer);
 bool is_moe_layer(const ModelSpec& spec, int layer);
+
+/// The variant that lists the layer, or none.
+const LayerVariant* variant_of_layer(const ModelSpec& spec, int layer);
+/// The model as this layer has it: with what its variant says in the places of the model's own.
+ModelSpec spec_of_layer(const ModelSpec& spec, int layer);
+/// Have both layers the same parts?
+bool of_one_kind(const ModelSpec& spec, int a, int b);
+/// The first layer of every kind that the model has, ascending.
+std::vector<int> layers_of_each_kind(const ModelSpec& spec);
+
+/// Those that its layers have, each once.
+std::vector<Mixer> mixers_of(const ModelSpec& spec);
+/// Has any layer this mixer?
+bool has_mixer(const ModelSpec& spec, Mixer mixer);
 
 /// @param file  where the spec came from, for messages
 /// @throws ConfigError naming the fields, their values, the rule and the nearest valid choice

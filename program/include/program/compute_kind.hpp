@@ -28,6 +28,12 @@ enum class ComputeKind {
   Combine,
   Pool,
   CrossEntropy,  // backward only: the gradient of the logits
+  ShortConvolution,
+  GatedNorm,
+  // Gated delta rule; also out: states where chunks begin (Sequences, chunks * heads * E * Ev)
+  LinearAttention,
+  // Mamba 2; also out: states where chunks begin (Sequences, chunks * heads * P * N)
+  StateSpace,
 
   // Made from CrossEntropy, from gradients of shared values and from biases.
   CrossEntropyLocal,    // in: logits (T, V local), targets (T); out: statistics (T, 3)

@@ -11,8 +11,9 @@ namespace {
 
 /// Layers that show every kind of the model: of attention, dense and with experts.
 int least_layers(const models::ModelSpec& model) {
-  const std::set<models::LayerAttention> kinds(model.layer_pattern.begin(),
-                                               model.layer_pattern.end());
+  if (!model.ffn_pattern.empty())
+    return std::max(2, static_cast<int>(models::layers_of_each_kind(model).size()));
+  const std::set<models::Mixer> kinds(model.layer_pattern.begin(), model.layer_pattern.end());
   const bool mixed = model.moe && !model.moe->dense_layers.empty();
   const int attentions = std::max<int>(1, static_cast<int>(kinds.size()));
   return std::max(2, attentions + (mixed ? 1 : 0));

@@ -43,6 +43,43 @@ void shrink_latent(int unit, ModelSpec& model) {
   model.head_size = 2 * unit;
 }
 
+/// As many value heads to a key head as the model has, up to two; groups of Mamba like key heads.
+void shrink_recurrences(int shards, int unit, ModelSpec& model) {
+  const int several = (kLeastHeads + shards - 1) / shards * shards;
+  if (auto& linear = model.linear_attention) {
+    const bool grouped = linear->num_value_heads > linear->num_key_heads;
+    linear->num_key_heads = several;
+    linear->num_value_heads = grouped ? 2 * several : several;
+    linear->key_head_size = linear->value_head_size = unit;
+  }
+  if (auto& mamba = model.mamba) {
+    const bool grouped = mamba->num_groups < mamba->num_heads;
+    const bool shared = mamba->num_groups == 1;
+    mamba->num_groups = shared ? 1 : several;
+    mamba->num_heads = grouped ? 2 * several : several;
+    mamba->head_size = mamba->state_size = unit;
+    mamba->chunk_size = kWindow;
+  }
+}
+
+/// What the layers that are left have otherwise, in sizes that differ from the model's.
+void shrink_variants(int shards, int unit, ModelSpec& model) {
+  std::vector<models::LayerVariant> variants;
+  for (models::LayerVariant variant : model.layer_variants) {
+    const int layer = static_cast<int>(variants.size()) + 1;
+    if (layer >= model.num_layers) break;
+    variant.layers = {layer};
+    if (variant.num_heads) variant.num_heads = model.num_heads * 2;
+    if (variant.num_kv_heads) variant.num_kv_heads = variant.num_heads.value_or(model.num_heads);
+    if (variant.ffn_size) variant.ffn_size = (8 + 2 * layer) * unit * shards;
+    if (variant.head_size) variant.head_size = 2 * unit;
+    if (variant.window) variant.window = 2 * kWindow;
+    if (variant.rope_size) variant.rope_size = unit;
+    variants.push_back(std::move(variant));
+  }
+  model.layer_variants = std::move(variants);
+}
+
 void shrink_experts(bool all, int unit, ModelSpec& model) {
   if (!model.moe) return;
   models::MoeSpec& moe = *model.moe;
@@ -58,12 +95,20 @@ void shrink_experts(bool all, int unit, ModelSpec& model) {
   moe.dense_layers = {moe.dense_layers.front() == 0 ? 0 : 1};
 }
 
-/// Each kind of attention once, in the order in which they come.
-void shrink_pattern(ModelSpec& model) {
-  std::vector<models::LayerAttention> kinds;
-  for (const models::LayerAttention kind : model.layer_pattern)
-    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
-  model.layer_pattern = std::move(kinds);
+/// Each kind of layer once, in the order in which they come.
+void shrink_pattern(const ModelSpec& whole, ModelSpec& model) {
+  if (whole.ffn_pattern.empty()) {
+    if (!whole.layer_pattern.empty()) model.layer_pattern = models::mixers_of(whole);
+  } else {
+    model.layer_pattern.clear();
+    model.ffn_pattern.clear();
+    ModelSpec plain = whole;
+    plain.layer_variants.clear();
+    for (const int layer : models::layers_of_each_kind(plain)) {
+      model.layer_pattern.push_back(models::mixer_of_layer(whole, layer));
+      model.ffn_pattern.push_back(models::ffn_of_layer(whole, layer));
+    }
+  }
   if (model.window > 0) model.window = kWindow;
 }
 
@@ -95,7 +140,9 @@ ModelSpec shrunk_model(const Plan& plan, const ModelSizes& sizes) {
   shrink_heads(plan, sizes, unit, model);
   shrink_latent(unit, model);
   shrink_experts(sizes.all_experts, unit, model);
-  shrink_pattern(model);
+  shrink_pattern(plan.model, model);
+  shrink_recurrences(sizes.head_shards, unit, model);
+  shrink_variants(sizes.head_shards, unit, model);
   const bool padded = plan.parallel.tp > 1 && plan.model.vocab_size % plan.parallel.tp != 0;
   model.vocab_size = kVocabulary + (padded ? 1 : 0);
   if (model.positions == models::Positions::Learned)

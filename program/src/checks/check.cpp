@@ -59,7 +59,8 @@ class Checker {
 
  private:
   void fail(std::string rule, std::string message) {
-    violations_.push_back({std::move(rule), std::move(message)});
+    const auto said = std::ranges::find(violations_, message, &Violation::message);
+    if (said == violations_.end()) violations_.push_back({std::move(rule), std::move(message)});
   }
 
   void stack() {
@@ -140,14 +141,42 @@ class Checker {
                                         number, parallel_.tp, nearest_tp()));
   }
 
+  /// What tp cuts in the layers of one kind.
+  void cuts_of_layer(const models::ModelSpec& own, models::Mixer mixer, models::FeedForward ffn) {
+    using models::Mixer;
+    const bool attends = mixer == Mixer::Full || mixer == Mixer::Sliding ||
+                         mixer == Mixer::Chunked || mixer == Mixer::AttentionAndMamba;
+    if (attends) {
+      divides("heads", "num_heads", own.num_heads);
+      const int kv_heads = own.num_kv_heads, tp = parallel_.tp;
+      if (kv_heads % tp != 0 && tp % kv_heads != 0)
+        fail("kv-heads",
+             fmt::format("num_kv_heads ({}) is neither divisible by tp ({}) nor divides it; "
+                         "nearest tp: {}",
+                         kv_heads, tp, nearest_tp()));
+    }
+    if (mixer == Mixer::Linear) {
+      divides("heads", "linear_attention.num_key_heads", own.linear_attention->num_key_heads);
+      divides("heads", "linear_attention.num_value_heads", own.linear_attention->num_value_heads);
+    }
+    if (mixer == Mixer::Mamba || mixer == Mixer::AttentionAndMamba) {
+      divides("heads", "mamba.num_heads", own.mamba->num_heads);
+      if (own.mamba->version == 2) divides("heads", "mamba.num_groups", own.mamba->num_groups);
+    }
+    if (ffn == models::FeedForward::Dense) divides("ffn", "ffn_size", own.ffn_size);
+  }
+
   void tensor_parallel() {
-    divides("heads", "num_heads", model_.num_heads);
-    if (!fits_kv_heads(parallel_.tp))
-      fail("kv-heads",
-           fmt::format("num_kv_heads ({}) is neither divisible by tp ({}) nor divides it; nearest "
-                       "tp: {}",
-                       model_.num_kv_heads, parallel_.tp, nearest_tp()));
-    divides("ffn", "ffn_size", model_.ffn_size);
+    using models::FeedForward;
+    if (model_.layer_variants.empty()) {
+      for (const models::Mixer mixer : models::mixers_of(model_))
+        cuts_of_layer(model_, mixer, FeedForward::None);
+      divides("ffn", "ffn_size", model_.ffn_size);
+    }
+    for (const int layer :
+         model_.layer_variants.empty() ? std::vector<int>{} : models::layers_of_each_kind(model_))
+      cuts_of_layer(models::spec_of_layer(model_, layer), models::mixer_of_layer(model_, layer),
+                    models::ffn_of_layer(model_, layer));
     if (parallel_.sp && parallel_.tp == 1)
       fail("sp",
            "sp needs tp > 1: it shards the tokens over the tp group; use tp >= 2 or sp = false");

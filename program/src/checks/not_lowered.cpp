@@ -1,6 +1,7 @@
 #include "checks/not_lowered.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <utility>
 
@@ -9,19 +10,23 @@
 namespace meshplan::program {
 namespace {
 
+constexpr std::string_view kPredicted =
+    "it is predicted for other software, as in --software megatron-core";
+
 class Parts {
  public:
   explicit Parts(const Plan& plan) : plan_(plan), model_(plan.model), parallel_(plan.parallel) {}
 
   std::vector<std::string> run() {
     experts();
-    refuse(model_.linear_attention.has_value(), "linear attention");
+    mixers();
+    attention();
+    layers();
     if (model_.dropout > 0)
       refuse(true, fmt::format("dropout {}", model_.dropout),
              "--no-dropout plans and trains the model without it");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
-    refuse(model_.attention_output_gate, "attention_output_gate");
     refuse(plan_.workload.optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind 'muon'",
            "use 'adamw'; Megatron-Core's Muon is predicted (stack.software)");
     adapters();
@@ -34,9 +39,83 @@ class Parts {
     if (uses) messages_.push_back(not_lowered_message(model_, what, way_out));
   }
 
+  void mixers() {
+    using models::Mixer;
+    constexpr std::array kNotYet = {Mixer::Chunked,     Mixer::Linear,
+                                    Mixer::Mamba,       Mixer::AttentionAndMamba,
+                                    Mixer::Convolution, Mixer::Projection};
+    for (const Mixer mixer : kNotYet)
+      refuse(
+          models::has_mixer(model_, mixer),
+          fmt::format("a layer that mixes by '{}' (layer_pattern)", models::name_of_mixer(mixer)),
+          kPredicted);
+    recurrences();
+    refuse(std::ranges::find(model_.ffn_pattern, models::FeedForward::Projection) !=
+               model_.ffn_pattern.end(),
+           "a projection in the place of a feed-forward part (ffn_pattern)", kPredicted);
+    refuse(model_.sparse_attention.has_value(), "sparse_attention", kPredicted);
+    refuse(model_.compressed_attention.has_value(), "compressed_attention", kPredicted);
+  }
+
+  void recurrences() {
+    constexpr int kMostTaps = 4;
+    if (const auto& linear = model_.linear_attention) {
+      refuse(linear->kind != models::LinearAttentionKind::GatedDelta,
+             "linear attention of another kind than 'gated_delta' (linear_attention.kind)",
+             kPredicted);
+      refuse(linear->conv_size < 1 || linear->conv_size > kMostTaps || linear->gate_rank,
+             "linear attention without a convolution of 1 to 4 taps or with a gate of low rank "
+             "(linear_attention.conv_size, gate_rank)",
+             kPredicted);
+      refuse(parallel_.cp > 1, "linear attention over cp > 1");
+    }
+    if (const auto& mamba = model_.mamba) {
+      refuse(mamba->version != 2 || !mamba->norm || mamba->conv_size > kMostTaps,
+             "Mamba of version 1, without a norm or with a convolution of more than 4 taps (mamba)",
+             kPredicted);
+      refuse(parallel_.cp > 1, "Mamba over cp > 1");
+    }
+  }
+
+  void attention() {
+    refuse(model_.attention_output_gate && model_.attention_gate == models::AttentionGate::Head,
+           "a gate of each head (attention_gate)", kPredicted);
+    refuse(model_.qk_norm && model_.qk_norm_over != models::QkNorm::Head,
+           "a norm of queries and keys that is not of each head with common weights (qk_norm_over)",
+           kPredicted);
+    refuse(model_.positions == models::Positions::Alibi, "positions 'alibi'", kPredicted);
+    const bool other_values =
+        !model_.mla && std::ranges::any_of(models::layers_of_each_kind(model_), [&](int layer) {
+          const models::ModelSpec own = models::spec_of_layer(model_, layer);
+          return own.keys_are_values || own.borrows_keys ||
+                 own.value_head_size.value_or(own.head_size) != own.head_size;
+        });
+    refuse(other_values,
+           "attention whose values are not of the keys' heads and sizes (value_head_size, "
+           "keys_are_values, borrows_keys)",
+           kPredicted);
+  }
+
+  void layers() {
+    refuse(model_.residual != models::Residual::Sequential, "a parallel residual (residual)",
+           kPredicted);
+    refuse(model_.hyper_connections.has_value(), "hyper_connections", kPredicted);
+    refuse(model_.vision.has_value(), "a vision tower (vision)",
+           "--text-only plans and trains the decoder alone");
+    refuse(model_.low_rank_residual.has_value(), "low_rank_residual", kPredicted);
+    refuse(model_.layer_inputs.has_value(), "layer_inputs", kPredicted);
+    refuse(model_.norm == models::Norm::LayerNorm && !model_.norm_bias,
+           "layer norms without a bias (norm_bias)", kPredicted);
+    refuse(model_.head_bias, "head_bias", kPredicted);
+    for (const std::string& part : model_.only_predicted) refuse(true, part, kPredicted);
+  }
+
   void experts() {
     if (!model_.moe) return;
     const models::MoeSpec& moe = *model_.moe;
+    refuse(moe.latent_size.has_value(), "experts of latent vectors (moe.latent_size)", kPredicted);
+    refuse(moe.router.score == models::RouterScore::SqrtSoftplus,
+           "a router that scores by 'sqrt_softplus' (moe.router.score)", kPredicted);
     refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
            "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
   }
@@ -59,9 +138,8 @@ class Parts {
     refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
            "a capacity of experts (moe.capacity_factor) over cp > 1 with packed documents, whose "
            "tokens do not lie in the order of their sequence,");
-    const bool has_window =
-        std::ranges::find(model_.layer_pattern, models::LayerAttention::Sliding) !=
-        model_.layer_pattern.end();
+    const bool has_window = std::ranges::find(model_.layer_pattern, models::Mixer::Sliding) !=
+                            model_.layer_pattern.end();
     refuse(plan_.context_parallel == ContextMethod::Ring && has_window,
            "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
   }

@@ -43,6 +43,22 @@ double attention_flops(const ComputeOperation& op) {
          (on_keys * a.head_size + (products - on_keys) * a.value_head_size);
 }
 
+/// In chunks, with K and V elements of a key and a value head: within a chunk each token meets half
+/// of the others, and all meet the state (Yang et al. 2024, Gated Delta Networks, section 3.3; Dao
+/// & Gu 2024, section 6). As kernels/mixers count them.
+double recurrence_flops(const ComputeOperation& op) {
+  const models::OpAttributes& a = op.work.attributes;
+  const auto tokens = static_cast<double>(op.program.sizes.tokens);
+  const double heads = a.heads, groups = a.kv_heads, k = a.head_size, v = a.value_head_size;
+  const double chunk = a.chunk;
+  if (op.work.kind == ComputeKind::StateSpace)
+    return op.is_forward() ? tokens * (heads * v * (chunk + 4 * k) + groups * chunk * k)
+                           : tokens * (2 * heads * v * (chunk + 4 * k) + 3 * groups * chunk * k);
+  return op.is_forward()
+             ? 2 * tokens * (heads * (3 * k * v + chunk * v) + groups * chunk * k)
+             : 2 * tokens * (heads * (7 * k * v + chunk * (2 * k + 2.5 * v)) + groups * chunk * k);
+}
+
 double flops(const ComputeOperation& op) {
   switch (op.work.kind) {
     case ComputeKind::Linear:
@@ -57,6 +73,9 @@ double flops(const ComputeOperation& op) {
       return op.is_forward() ? 2.0 * pairs * op.work.attributes.num_experts
                              : 2.0 * pairs * op.program.plan.model.hidden_size;
     }
+    case ComputeKind::LinearAttention:
+    case ComputeKind::StateSpace:
+      return recurrence_flops(op);
     case ComputeKind::Attention:  // the gradient of its sinks is memory-bound
       return op.operation.phase == Phase::WeightGrad ? 0.0 : attention_flops(op);
     default:

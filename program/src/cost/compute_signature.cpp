@@ -57,6 +57,10 @@ constexpr KindName kKindNames[] = {
     {ComputeKind::LatentHeads, "latent_heads"},
     {ComputeKind::SigmoidGate, "sigmoid_gate"},
     {ComputeKind::Pool, "pool"},
+    {ComputeKind::ShortConvolution, "short_convolution"},
+    {ComputeKind::GatedNorm, "gated_norm"},
+    {ComputeKind::LinearAttention, "linear_attention"},
+    {ComputeKind::StateSpace, "state_space"},
     {ComputeKind::RouterLoad, "router_load"},
     {ComputeKind::SequenceLoad, "sequence_load"},
     {ComputeKind::RouterLosses, "router_losses"},
@@ -108,6 +112,12 @@ void add_attribute_flags(std::string& text, const ComputeOp& work) {
       add(text, FMT_COMPILE(" heads={} size={}"), a.heads + a.kv_heads, a.head_size);
       if (a.rope_size > 0) add(text, FMT_COMPILE(" rotated={}"), a.rope_size);
       return;
+    case ComputeKind::LinearAttention:
+    case ComputeKind::StateSpace:
+      return add(text, FMT_COMPILE(" heads={}:{} size={}:{} chunk={}"), a.heads, a.kv_heads,
+                 a.head_size, a.value_head_size, a.chunk);
+    case ComputeKind::GatedNorm:
+      return add(text, FMT_COMPILE(" size={}{}"), a.norm_group, a.gate_first ? " first" : "");
     case ComputeKind::Quantize:
       text += work.cast->gradient ? " e5m2" : " e4m3";
       if (work.cast->rows) text += " rows";

@@ -32,6 +32,7 @@ struct ShardContext {
   ContextMethod method = ContextMethod::AllGather;
   bool documents = false;        // packed into the sequences
   int ep_nodes = 1;              // more: a token travels once to each node of an ep group
+  std::int64_t seq_len = 0;      // of a sequence, on all ranks together
   bool float8_dispatch = false;  // tokens travel to experts in FP8
 };
 

@@ -87,6 +87,7 @@ class Lowering {
                 .method = plan.context_parallel,
                 .documents = plan.workload.documents.packed,
                 .ep_nodes = expert_nodes(plan),
+                .seq_len = plan.workload.seq_len,
                 .float8_dispatch = plan.expert_dispatch_fp8};
     make_tasks();
   }

@@ -24,6 +24,12 @@ void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
 /// Only the first token of a sequence gets a gradient.
 void pool_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 
+/// A mixer's own operations: one of the backward pass for values and weights together.
+void convolution_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+void gated_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+/// Gated delta rule and Mamba 2.
+void recurrence_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+
 void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Appends the adjoints of all steps of a ring at once.
 /// @param op  the last one, which makes its o

@@ -67,6 +67,13 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return gate_adjoint(pass, op, work);
     case ComputeKind::Pool:
       return pool_adjoint(pass, op, work);
+    case ComputeKind::ShortConvolution:
+      return convolution_adjoint(pass, op, work);
+    case ComputeKind::GatedNorm:
+      return gated_norm_adjoint(pass, op, work);
+    case ComputeKind::LinearAttention:
+    case ComputeKind::StateSpace:
+      return recurrence_adjoint(pass, op, work);
     case ComputeKind::RouterLosses:  // part of the router's; the others make integers
     case ComputeKind::RouterLoad:
     case ComputeKind::SequenceLoad:

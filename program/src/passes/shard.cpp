@@ -87,6 +87,11 @@ class Sharder {
         return attention_.latent(op);
       case OpKind::Router:
         return lower_router(op);
+      case OpKind::ShortConvolution:
+      case OpKind::GatedNorm:
+      case OpKind::LinearAttention:
+      case OpKind::StateSpace:
+        return lower_mixer(op);
       case OpKind::PositionEmbedding:
       case OpKind::Scale:
       case OpKind::RmsNorm:
@@ -142,6 +147,7 @@ class Sharder {
       case OpKind::Activation:
       case OpKind::GatedActivation:
         return build_.value(input);
+      case OpKind::SigmoidGate:
       case OpKind::Add:  // what two linears made alike is added where it lies
         return all_cut(op) ? build_.value(input) : build_.whole_rows(input);
       default:
@@ -174,6 +180,42 @@ class Sharder {
     if (op.kind == OpKind::Attention) build_.add_key_ranges(work, inputs);
     if (op.kind == OpKind::Rope || op.kind == OpKind::PositionEmbedding)
       build_.add_positions(work, inputs);
+    build_.emit(op.name, Lane::Compute, work, inputs, outputs);
+  }
+
+  /// Elements of the states that a recurrence keeps of a sequence where its chunks begin.
+  std::int64_t states_of_sequence(const ComputeOp& work) const {
+    const models::OpAttributes& a = work.attributes;
+    const std::int64_t chunks = (context_.seq_len + a.chunk - 1) / a.chunk;
+    return chunks * a.heads * a.head_size * a.value_head_size;
+  }
+
+  /// Works on the channels or heads that are here, over all tokens. Weights are cut like them, but
+  /// for a norm's that all heads share.
+  void lower_mixer(const Op& op) {
+    std::vector<ValueId> inputs;
+    for (const TensorId input : op.inputs) inputs.push_back(build_.value(input));
+    const Placement where = build_.placement(inputs.front());
+    require_invariant(!build_.sharded() || where == Placement::FeaturesSharded,
+                      op.name + " reads what tp does not cut");
+    const bool cut = op.split == Split::Column;
+    for (const TensorId id : op.parameters)
+      inputs.push_back(build_.parameter(id, cut ? std::optional(0) : std::nullopt));
+    const bool same_columns = build_.tensor(op.inputs.front()).shape.back() ==
+                              build_.tensor(op.outputs.front()).shape.back();
+    const Made first{.like = same_columns ? std::optional(inputs.front()) : std::nullopt};
+    std::vector<ValueId> outputs;
+    for (const TensorId output : op.outputs)
+      outputs.push_back(build_.add(output, where, outputs.empty() ? first : Made{}));
+    ComputeOp work = build_.compute(op, false, where == Placement::FeaturesSharded);
+    const bool recurs = op.kind == OpKind::LinearAttention || op.kind == OpKind::StateSpace;
+    if (recurs)
+      outputs.push_back(layer_.add_value(
+          {.name = op.name + ".states",
+           .dtype = DType::F32,
+           .shape = {Dim{.count = states_of_sequence(work), .symbol = models::Symbol::Sequences}}},
+          where));
+    if (op.kind != OpKind::GatedNorm) build_.add_positions(work, inputs);
     build_.emit(op.name, Lane::Compute, work, inputs, outputs);
   }
 

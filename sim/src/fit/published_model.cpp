@@ -146,9 +146,8 @@ void set_windows(const PublishedCells& row, models::ModelSpec& spec) {
   if (const std::size_t colon = notes.find(":1");
       colon != std::string::npos && colon > 0 && notes[colon - 1] >= '1' && notes[colon - 1] <= '9')
     sliding = notes[colon - 1] - '0';
-  spec.layer_pattern.assign(static_cast<std::size_t>(std::max(1, sliding)),
-                            models::LayerAttention::Sliding);
-  if (sliding > 0) spec.layer_pattern.push_back(models::LayerAttention::Full);
+  spec.layer_pattern.assign(static_cast<std::size_t>(std::max(1, sliding)), models::Mixer::Sliding);
+  if (sliding > 0) spec.layer_pattern.push_back(models::Mixer::Full);
 }
 
 /// Biases, learned sinks of the softmax and a clamped unit, as gpt-oss has them (OpenAI 2025,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "prices/offload.hpp"
-#include "stacks/layer_work.hpp"
+#include "stacks/layer/layer_work.hpp"
 #include "stacks/work_prices.hpp"
 
 namespace meshplan::sim {

@@ -1,6 +1,7 @@
 #include "stacks/stage_work.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -124,6 +125,38 @@ LayerClasses classes_of(const models::ModelGraph& graph, const program::FrozenPa
   return all;
 }
 
+/// A tower's run: its patches are tokens, its ranks no tensor-parallel ones (they hold it whole, as
+/// Megatron-Bridge's recipes of multimodal models do).
+TrainingRun run_of_tower(const TrainingRun& run, const models::VisionGraph& vision,
+                         int patches_per_token) {
+  TrainingRun tower = run;
+  const double images = std::max(1.0, run.micro_batch_size * vision.images_per_sequence);
+  tower.model = models::spec_of_tower(run.model.vision.value());
+  tower.seq_len = std::max(1, vision.image_patches / patches_per_token);
+  tower.micro_batch_size = static_cast<int>(std::lround(images));
+  tower.parallel.tp = tower.parallel.cp = tower.parallel.ep = tower.parallel.etp = 1;
+  tower.parallel.sp = false;
+  return tower;
+}
+
+/// The tower of a multimodal model, on the first stage.
+void add_tower(const TrainingRun& run, const models::ModelGraph& graph,
+               const ExecutionProfile& profile, StageWork& work) {
+  if (!graph.vision || graph.vision->images_per_sequence <= 0) return;
+  const models::VisionGraph& vision = *graph.vision;
+  const TrainingRun patches = run_of_tower(run, vision, 1);
+  const TrainingRun merged = run_of_tower(run, vision, vision.patches_per_token);
+  const bool recomputed = run.recompute != RunRecompute::None;
+  const auto add = [&](const models::LayerGraph& part, const TrainingRun& own, bool again,
+                       int count) {
+    work.stages.front().front().layers.push_back({static_cast<int>(work.works.size()), count});
+    work.works.push_back(layer_work(part, own, profile, again));
+  };
+  add(vision.patches, patches, false, 1);
+  add(vision.block, patches, recomputed, vision.layers);
+  add(vision.projector, merged, false, vision.projectors);
+}
+
 }  // namespace
 
 StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
@@ -168,6 +201,7 @@ StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
     chunk.lookups = modules + (chunk.embedding ? 1 : 0);
     if (chunk.head) chunk.predictions += static_cast<int>(graph.mtp.size());
   }
+  add_tower(run, graph, profile, work);
   return work;
 }
 

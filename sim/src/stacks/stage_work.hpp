@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "stacks/layer_work.hpp"
+#include "stacks/layer/layer_work.hpp"
 
 namespace meshplan::sim {
 

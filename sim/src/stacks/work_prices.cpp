@@ -291,6 +291,21 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         time.attention_flops += attention_flops(shape_of(item));
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
+      case WorkKind::Convolution: {
+        const ShortConvolutionWork& work = item.convolution.value();
+        time.compute += short_convolution_seconds(work, cluster_);
+        time.host += work.kernels * constants_.host_issue_us / kMicroseconds;
+        break;
+      }
+      case WorkKind::Recurrence: {
+        const LinearAttentionWork& work = item.recurrence.value();
+        const double seconds = linear_attention_seconds(work, cluster_);
+        time.compute += seconds;
+        time.attention += seconds;
+        time.attention_flops += linear_attention_flops(work);
+        time.host += linear_attention_kernels(work) * constants_.host_issue_us / kMicroseconds;
+        break;
+      }
       case WorkKind::Stream:
         time.compute += stream(item.bytes) * (item.routed ? 1 + imbalance_ : 1);
         if (item.bytes > 0) {

@@ -6,7 +6,7 @@
 #include "prices/device_speeds.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
-#include "stacks/layer_work.hpp"
+#include "stacks/layer/layer_work.hpp"
 
 namespace meshplan::sim {
 

@@ -357,7 +357,7 @@ TEST_CASE("What is no training of all weights of a decoder is refused by name",
                 ".to_megatron_provider()\n"
                 "    cfg.peft = LoRA(dim=32)\n    return cfg\n"),
              Contains("the experts' linears"));
-  CHECK_THAT(of("    cfg.model = AutoBridge.from_hf_pretrained(\"nvidia/Nemotron-H-8B-Base-8K\")"
+  CHECK_THAT(of("    cfg.model = AutoBridge.from_hf_pretrained(\"tiiuae/Falcon-H1-34B-Base\")"
                 ".to_megatron_provider()\n    return cfg\n"),
              Contains("a hybrid with layers of Mamba"));
   CHECK_THAT(of("    cfg.model = AutoBridge.from_hf_pretrained(\"somebody/Model-9B\")"

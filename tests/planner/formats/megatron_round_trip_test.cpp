@@ -44,9 +44,9 @@ Plan comparable(Plan plan) {
     model.max_positions =
         static_cast<int>(std::max<std::int64_t>(model.max_positions, plan.workload.seq_len));
   if (model.moe && model.moe->dense_layers.empty()) model.ffn_size = 0;
-  std::vector<models::LayerAttention> pattern;
+  std::vector<models::Mixer> pattern;
   for (int layer = 0; layer < model.num_layers; ++layer)
-    pattern.push_back(attention_of_layer(model, layer));
+    pattern.push_back(mixer_of_layer(model, layer));
   model.layer_pattern = pattern;
   plan.model_hash = plan.cluster_name = plan.cluster_hash = plan.cluster_json = "";
   plan.prediction.reset();
@@ -192,18 +192,22 @@ TEST_CASE("presets that Megatron-LM can express are recognized by their numbers"
     CHECK(back.plan.model.name == name);
     recognized.insert(name);
   }
-  // Gemma's norms and scales, BERT and linear attention are what is missing.
+  // Gemma's norms and scales, BERT, hybrids and sparse attention are what is missing.
   CHECK(recognized ==
         std::set<std::string>{
-            "codellama-34b",   "deepseek-v3",   "gpt-oss-120b", "gpt-oss-20b",     "gpt2-124m",
-            "gpt2-large",      "gpt2-medium",   "gpt2-xl",      "gpt3-175b",       "llama2-13b",
-            "llama2-70b",      "llama2-7b",     "llama3-70b",   "llama3-8b",       "llama3.1-405b",
-            "llama3.1-70b",    "llama3.1-8b",   "llama3.2-1b",  "llama3.2-3b",     "mistral-7b",
-            "mistral-7b-v0.3", "mixtral-8x22b", "mixtral-8x7b", "qwen2.5-0.5b",    "qwen2.5-1.5b",
-            "qwen2.5-14b",     "qwen2.5-32b",   "qwen2.5-3b",   "qwen2.5-72b",     "qwen2.5-7b",
-            "qwen3-0.6b",      "qwen3-1.7b",    "qwen3-14b",    "qwen3-235b-a22b", "qwen3-30b-a3b",
-            "qwen3-32b",       "qwen3-4b",      "qwen3-8b",     "small-llama",     "smollm2-135m",
-            "tiny-gpt2",       "tiny-llama",    "tiny-moe",     "tinyllama-1.1b"});
+            "codellama-34b",   "deepseek-v2-lite", "deepseek-v3",     "glm4.5",
+            "glm4.5-air",      "gpt-oss-120b",     "gpt-oss-20b",     "gpt2-124m",
+            "gpt2-large",      "gpt2-medium",      "gpt2-xl",         "gpt3-175b",
+            "llama2-13b",      "llama2-70b",       "llama2-7b",       "llama3-70b",
+            "llama3-8b",       "llama3.1-405b",    "llama3.1-70b",    "llama3.1-8b",
+            "llama3.2-1b",     "llama3.2-3b",      "mimo-7b",         "mistral-7b",
+            "mistral-7b-v0.3", "mixtral-8x22b",    "mixtral-8x7b",    "phi-4",
+            "qwen2.5-0.5b",    "qwen2.5-1.5b",     "qwen2.5-14b",     "qwen2.5-32b",
+            "qwen2.5-3b",      "qwen2.5-72b",      "qwen2.5-7b",      "qwen3-0.6b",
+            "qwen3-1.7b",      "qwen3-14b",        "qwen3-235b-a22b", "qwen3-30b-a3b",
+            "qwen3-32b",       "qwen3-4b",         "qwen3-8b",        "qwen3-coder-480b-a35b",
+            "small-llama",     "smollm2-135m",     "tiny-gpt2",       "tiny-llama",
+            "tiny-moe",        "tinyllama-1.1b"});
 }
 
 }  // namespace meshplan::planner

@@ -50,7 +50,7 @@ inline models::ModelSpec capacity_style() {
 inline models::ModelSpec sliding_style() {
   models::ModelSpec model = llama_style();
   model.name = "sliding-style";
-  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.layer_pattern = {models::Mixer::Sliding, models::Mixer::Full};
   model.window = 8;
   return model;
 }
@@ -69,7 +69,7 @@ inline models::ModelSpec gpt_oss_style() {
   model.name = "gpt-oss-style";
   model.activation = models::ActivationKind::ClampedSilu;
   model.qkv_bias = model.attention_out_bias = model.attention_sinks = true;
-  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.layer_pattern = {models::Mixer::Sliding, models::Mixer::Full};
   model.window = 8;
   model.moe->expert_bias = true;
   model.moe->router.bias = true;

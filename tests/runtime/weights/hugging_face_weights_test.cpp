@@ -72,7 +72,7 @@ TEST_CASE("a Gemma 2's norms are stored less one", "[runtime][hugging_face]") {
   const test::TemporaryFolder folder;
   models::ModelSpec spec = small("gemma2");
   spec.num_layers = 1;
-  spec.layer_pattern = {models::LayerAttention::Sliding};
+  spec.layer_pattern = {models::Mixer::Sliding};
   MarkedModel model(spec);
   export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
   const SafetensorsFile file(folder.path() + "/out/model.safetensors");
@@ -90,7 +90,7 @@ TEST_CASE("a Gemma 3's norms, of heads too, are stored less one", "[runtime][hug
   const test::TemporaryFolder folder;
   models::ModelSpec spec = small("gemma3_text");
   spec.num_layers = 1;
-  spec.layer_pattern = {models::LayerAttention::Sliding};
+  spec.layer_pattern = {models::Mixer::Sliding};
   MarkedModel model(spec);
   export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
   const SafetensorsFile file(folder.path() + "/out/model.safetensors");

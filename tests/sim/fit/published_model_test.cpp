@@ -29,7 +29,7 @@ PublishedRow row_with(const std::string& notes, const std::string& head_dim = "1
 }  // namespace
 
 TEST_CASE("Windows are read from the clause that names them", "[sim][validation]") {
-  using enum models::LayerAttention;
+  using enum models::Mixer;
   const auto model = [](const std::string& notes) { return row_with(notes).run.model; };
   CHECK(model("sliding window 4096 every 2nd layer").window == 4096);
   CHECK(model("sliding window 4096 every 2nd layer").layer_pattern == std::vector{Sliding, Full});

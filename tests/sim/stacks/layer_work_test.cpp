@@ -1,5 +1,5 @@
 // The work of a sharded layer, counted by hand.
-#include "stacks/layer_work.hpp"
+#include "stacks/layer/layer_work.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -11,7 +11,7 @@
 #include "sim/run_cases.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/software.hpp"
-#include "stacks/layer_work.hpp"
+#include "stacks/layer/layer_work.hpp"
 
 namespace meshplan::sim {
 namespace {

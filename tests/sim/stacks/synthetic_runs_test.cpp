@@ -328,7 +328,7 @@ TEST_CASE("Windows shorten attention, context parallelism spreads it", "[sim][sy
     CAPTURE(stack);
     CHECK(slower_by(run, [](auto& r) {
             r.model.window = 4096;
-            r.model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+            r.model.layer_pattern = {models::Mixer::Sliding, models::Mixer::Full};
           }) < 1);
     const RunPrediction whole = predict(run);
     for (const bool all_to_all : {false, true}) {

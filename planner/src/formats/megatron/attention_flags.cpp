@@ -10,7 +10,7 @@
 namespace meshplan::planner::megatron {
 namespace {
 
-using models::LayerAttention;
+using models::Mixer;
 using program::Plan;
 
 bool groups_queries(const Plan& plan) {
@@ -18,7 +18,7 @@ bool groups_queries(const Plan& plan) {
 }
 
 bool has_windows(const Plan& plan) {
-  return std::ranges::find(plan.model.layer_pattern, LayerAttention::Sliding) !=
+  return std::ranges::find(plan.model.layer_pattern, Mixer::Sliding) !=
          plan.model.layer_pattern.end();
 }
 
@@ -26,12 +26,12 @@ bool has_windows(const Plan& plan) {
 std::vector<int> windowed_layers(const models::ModelSpec& model) {
   std::vector<int> windowed;
   for (int layer = 0; layer < model.num_layers; ++layer)
-    windowed.push_back(attention_of_layer(model, layer) == LayerAttention::Sliding ? 1 : 0);
+    windowed.push_back(mixer_of_layer(model, layer) == Mixer::Sliding ? 1 : 0);
   return windowed;
 }
 
 /// The shortest pattern that repeats to the list.
-std::vector<LayerAttention> pattern_of(const std::vector<int>& windowed) {
+std::vector<Mixer> pattern_of(const std::vector<int>& windowed) {
   std::size_t period = 1;
   const auto repeats = [&] {
     for (std::size_t i = period; i < windowed.size(); ++i)
@@ -39,9 +39,9 @@ std::vector<LayerAttention> pattern_of(const std::vector<int>& windowed) {
     return true;
   };
   while (period < windowed.size() && !repeats()) ++period;
-  std::vector<LayerAttention> pattern;
+  std::vector<Mixer> pattern;
   for (std::size_t i = 0; i < std::min(period, windowed.size()); ++i)
-    pattern.push_back(windowed[i] != 0 ? LayerAttention::Sliding : LayerAttention::Full);
+    pattern.push_back(windowed[i] != 0 ? Mixer::Sliding : Mixer::Full);
   return pattern;
 }
 

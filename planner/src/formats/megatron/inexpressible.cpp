@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "models/describe.hpp"
 #include "program/plan/plan_names.hpp"
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/software.hpp"
@@ -66,9 +68,9 @@ class Words {
          model_.logit_softcap.value_or(0));
     lack(model_.embedding_scale != 1, "model.embedding_scale {}: there is none; nearest: 1",
          model_.embedding_scale);
-    lack(model_.attention_output_gate || model_.linear_attention.has_value(),
-         "model {}: linear attention and gates of attention are not written by this version",
-         model_.name);
+    const std::vector<std::string> parts = models::parts_beyond_plain(model_);
+    lack(!parts.empty(), "model {}: {} {} not written by this version", model_.name,
+         fmt::join(parts, ", "), parts.size() == 1 ? "is" : "are");
     lack(model_.mtp_layers > 0, "model.mtp_layers {}: not written by this version; nearest: 0",
          model_.mtp_layers);
     lack(model_.dropout > 0, "model.dropout {}: not written by this version; nearest: 0",

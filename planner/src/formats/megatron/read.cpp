@@ -32,11 +32,13 @@ using megatron::MissingArguments;
 using megatron::Reading;
 using megatron::UnknownSetting;
 
-/// The preset with the same fields, or the script's own name.
+/// The preset with the same fields, whatever modules it predicts with, or the script's own name.
 std::string name_of_model(models::ModelSpec spec, const std::string& file) {
-  for (const std::string& preset : models::preset_names()) {
-    spec.name = preset;
-    if (models::differences(spec, models::load_preset(preset)).empty()) return preset;
+  for (const std::string& name : models::preset_names()) {
+    models::ModelSpec preset = models::load_preset(name);
+    spec.name = name;
+    preset.mtp_layers = spec.mtp_layers;
+    if (models::differences(spec, preset).empty()) return name;
   }
   const std::string base = file.substr(file.find_last_of('/') + 1);
   return short_line(base.substr(0, base.find_last_of('.')));

@@ -12,7 +12,7 @@
 namespace meshplan::planner::torchtitan {
 namespace {
 
-using models::LayerAttention;
+using models::Mixer;
 using models::ModelSpec;
 
 /// What a layer's configuration comes to.
@@ -243,9 +243,8 @@ class ModelReader {
   }
 
   void pattern_of(const std::vector<Layer>& all) {
-    std::vector<LayerAttention> kinds;
-    for (const Layer& layer : all)
-      kinds.push_back(layer.window > 0 ? LayerAttention::Sliding : LayerAttention::Full);
+    std::vector<Mixer> kinds;
+    for (const Layer& layer : all) kinds.push_back(layer.window > 0 ? Mixer::Sliding : Mixer::Full);
     for (std::size_t period = 1; period <= kinds.size(); ++period) {
       bool repeats = true;
       for (std::size_t i = period; i < kinds.size(); ++i)

@@ -31,11 +31,18 @@ void add_value(CacheKey& key, const program::Value& value) {
 }
 
 void add_attributes(CacheKey& key, const models::OpAttributes& attributes) {
-  const auto& [heads, kv_heads, head_size, value_head_size, causal, window, scale, softcap, epsilon,
-               rope_base, rope_size, rope_offset, rope_scaling, activation, num_experts, top_k,
-               router, linear_attention] = attributes;
-  costs_nothing(scale, epsilon, rope_base, rope_offset, rope_scaling, top_k, router,
-                linear_attention);
+  const auto& [heads, kv_heads, head_size, value_head_size, causal, window, chunk, selected_keys,
+               compression, alibi, scale, softcap, epsilon, rope_base, rope_size, rope_offset,
+               rope_scaling, activation, num_experts, top_k, router, linear_attention, mamba,
+               norm_group, gate_first] = attributes;
+  costs_nothing(alibi, scale, epsilon, rope_base, rope_offset, rope_scaling, top_k, router,
+                gate_first);
+  key.add(chunk);
+  key.add(selected_keys);
+  key.add(compression);
+  key.add(norm_group);
+  key.add(linear_attention ? 1 + static_cast<int>(linear_attention->kind) : 0);
+  key.add(mamba ? mamba->version : 0);
   key.add(heads);
   key.add(kv_heads);
   key.add(head_size);

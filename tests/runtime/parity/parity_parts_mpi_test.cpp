@@ -1,0 +1,164 @@
+// Layers of other parts than attention and an MLP of one size: gated delta rule, Mamba 2, layers
+// that are halves, gates of attention, sizes of single layers, scaled residuals. Any plan gives the
+// losses, gradients and gradient norm of one rank.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "program/checks/check.hpp"
+#include "runtime/parity/parity_check.hpp"
+#include "runtime/parity/parity_models.hpp"
+
+namespace meshplan::test::parity_parts {
+namespace {
+
+using models::FeedForward;
+using models::Mixer;
+using models::ModelSpec;
+
+constexpr int kTwoSteps = 2;
+
+/// Qwen3-Next: three layers of gated delta rule to one of gated attention, norms of heads, experts
+/// with a gated shared one.
+ModelSpec gated_delta_style() {
+  ModelSpec model = shared_experts_style();
+  model.name = "gated-delta-style";
+  model.num_layers = 4;
+  model.moe->dense_layers.clear();
+  model.ffn_size = 0;
+  model.moe->shared_expert_gate = true;
+  model.layer_pattern = {Mixer::Linear, Mixer::Linear, Mixer::Linear, Mixer::Full};
+  model.linear_attention = models::LinearAttentionSpec{
+      .num_key_heads = 4, .num_value_heads = 8, .key_head_size = 8, .value_head_size = 8};
+  model.qk_norm = model.attention_output_gate = true;
+  model.rope_size = 4;
+  return model;
+}
+
+/// Nemotron-H: every layer is a half, Mamba 2, attention without positions, an MLP or experts.
+ModelSpec mamba_style() {
+  ModelSpec model = shared_experts_style();
+  model.name = "mamba-style";
+  model.num_layers = 8;
+  model.moe->dense_layers.clear();
+  model.positions = models::Positions::None;
+  model.mlp = models::Mlp::Plain;
+  model.activation = models::ActivationKind::SquaredRelu;
+  model.layer_pattern = {Mixer::Mamba, Mixer::None, Mixer::Full, Mixer::None};
+  model.ffn_pattern = {FeedForward::None, FeedForward::Dense, FeedForward::None, FeedForward::Moe};
+  model.mamba = models::MambaSpec{
+      .num_heads = 8, .head_size = 8, .state_size = 8, .num_groups = 4, .chunk_size = 8};
+  return model;
+}
+
+/// Layers with heads and MLPs of their own, found by a search for architectures.
+ModelSpec uneven_style() {
+  ModelSpec model = llama_style();
+  model.name = "uneven-style";
+  model.num_layers = 4;
+  model.layer_variants = {{.layers = {1}, .num_kv_heads = 4, .ffn_size = 48},
+                          {.layers = {2}, .ffn_size = 160, .rotates = false}};
+  model.ffn_pattern = {FeedForward::Dense, FeedForward::Dense, FeedForward::Dense,
+                       FeedForward::None};
+  return model;
+}
+
+/// The same of a mixture: one layer's queries are twice as wide.
+ModelSpec uneven_experts_style() {
+  ModelSpec model = mixtral_style();
+  model.name = "uneven-experts-style";
+  model.layer_variants = {{.layers = {1}, .num_heads = 16, .num_kv_heads = 8}};
+  return model;
+}
+
+/// Norms behind the halves alone, and Granite's factors.
+ModelSpec scaled_style() {
+  ModelSpec model = llama_style();
+  model.name = "scaled-style";
+  model.norm_placement = models::NormPlacement::Output;
+  model.residual_scale = 0.5;
+  model.logit_scale = 0.25;
+  return model;
+}
+
+/// Plain descent, as in parity_encoders_mpi_test.cpp.
+Plan plan_on(const ModelSpec& model, const ParallelConfig& parallel = {}) {
+  Plan plan = parity_plan(model, parallel);
+  plan.workload.optimizer.kind = program::OptimizerKind::Sgd;
+  plan.workload.optimizer.learning_rate = 0.05;
+  return plan;
+}
+
+std::string described(const Plan& plan) {
+  return fmt::format("{} {} mbs{} schedule {} zero {} recompute {}", plan.model.name,
+                     to_string(plan.parallel), plan.micro_batch_size,
+                     static_cast<int>(plan.schedule), plan.zero_stage,
+                     static_cast<int>(plan.recompute.kind));
+}
+
+/// Every axis that the parts allow, split backwards, chunks and ZeRO; recompute and micro-batch
+/// size take turns. What does not fit the model (a stage without a layer) is left out.
+std::vector<Plan> plans_of(const ModelSpec& model) {
+  struct Shape {
+    ParallelConfig parallel;
+    ScheduleKind schedule = ScheduleKind::OneFOneB;
+    int zero_stage = 0;
+  };
+  std::vector<Shape> shapes = {
+      {{.tp = 2}},
+      {{.tp = 2, .sp = true}},
+      {{.tp = 4, .dp = 2, .sp = true}, ScheduleKind::OneFOneB, 1},
+      {{.dp = 4}, ScheduleKind::OneFOneB, 2},
+      {{.tp = 2, .dp = 2}, ScheduleKind::OneFOneB, 3},
+      {{.pp = 2, .dp = 2}, ScheduleKind::GPipe},
+      {{.tp = 2, .pp = 2, .sp = true}, ScheduleKind::ZbH1},
+      {{.pp = 2, .vpp = 2}, ScheduleKind::ZbV},
+      {{.tp = 2, .pp = 2, .vpp = 2}, ScheduleKind::DualPipeV},
+  };
+  if (model.moe) {
+    shapes.push_back({{.dp = 4, .ep = 4}});
+    shapes.push_back({{.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}});
+    shapes.push_back({{.pp = 2, .dp = 2, .ep = 2}, ScheduleKind::OneFOneB, 1});
+  }
+  std::vector<Plan> plans;
+  for (const Shape& shape : shapes) {
+    Plan plan = plan_on(model, shape.parallel);
+    plan.schedule = shape.schedule;
+    plan.zero_stage = shape.zero_stage;
+    plan.micro_batch_size = plans.size() % 2 == 0 && shape.parallel.dp < 4 ? 2 : 1;
+    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+    if (check(plan).empty()) plans.push_back(plan);
+  }
+  return plans;
+}
+
+void check_parity(const ModelSpec& model) {
+  const std::vector<Plan> plans = plans_of(model);
+  INFO(model.name);
+  CHECK(plans.size() >= 7);
+  ParityJob job{.steps = kTwoSteps};
+  check_plans(job, "parts", model.name, plan_on(model), plans, described);
+}
+
+}  // namespace
+
+TEST_CASE("every plan of a model with the gated delta rule gives the gradients of one rank",
+          "[parity][parts]") {
+  check_parity(gated_delta_style());
+}
+
+TEST_CASE("every plan of a model with Mamba 2 and layers of one half gives those of one rank",
+          "[parity][parts]") {
+  check_parity(mamba_style());
+}
+
+TEST_CASE("every plan of a model whose layers differ in size gives the gradients of one rank",
+          "[parity][parts]") {
+  for (const ModelSpec& model : {uneven_style(), uneven_experts_style()}) check_parity(model);
+}
+
+TEST_CASE("every plan of a model with scaled residuals gives the gradients of one rank",
+          "[parity][parts]") {
+  check_parity(scaled_style());
+}
+
+}  // namespace meshplan::test::parity_parts
