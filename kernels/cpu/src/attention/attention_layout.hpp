@@ -5,17 +5,13 @@
 
 #include <cstdint>
 
+#include "device/padding.hpp"
 #include "kernels/attention/attention.hpp"
 
 namespace meshplan::kernels {
 
 constexpr std::int64_t kQueryBlock = 32;
 constexpr std::int64_t kKeyBlock = 64;
-constexpr std::int64_t kMaxLanes = 16;  // of any instruction set: rows are padded to whole vectors
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// Offsets, in floats, of one thread's packed operands.
 struct AttentionLayout {
