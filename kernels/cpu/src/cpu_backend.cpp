@@ -12,6 +12,7 @@
 #include "elementwise/operators.hpp"
 #include "embeddings/operators.hpp"
 #include "experts/operators.hpp"
+#include "mixers/operators.hpp"
 #include "norms/operators.hpp"
 #include "products/operators.hpp"
 #include "training/operators.hpp"

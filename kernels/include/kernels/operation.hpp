@@ -23,6 +23,7 @@
 #include "kernels/experts/expert_dispatch.hpp"
 #include "kernels/experts/expert_exchange.hpp"
 #include "kernels/experts/router.hpp"
+#include "kernels/mixers/ssd.hpp"
 #include "kernels/norms/head_rms_norm.hpp"
 #include "kernels/norms/layer_norm.hpp"
 #include "kernels/norms/rms_norm.hpp"
@@ -43,6 +44,8 @@ using Operation = std::variant<
     // attention
     AttentionForward, AttentionBackward, AttentionMerge, AttentionSinksGrad, LatentHeadsForward,
     LatentHeadsBackward,
+    // mixers
+    SsdForward, SsdBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,

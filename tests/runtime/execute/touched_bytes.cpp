@@ -107,6 +107,41 @@ Touched touched(const LatentHeadsBackward& op) {
       .write(op.dkv, s.tokens * s.kv_columns(), op.dtype)
       .write(op.dk_rope, s.tokens * s.rope_size, op.dtype);
 }
+Touched touched(const SsdForward& op) {
+  const SsdShape& s = op.shape;
+  const std::int64_t states = s.num_sequences * s.state_elements();
+  return Touched()
+      .read_rows(op.xbc, s.tokens(), s.xbc_columns(), op.xbc_stride, op.dtype)
+      .read_rows(op.dt, s.tokens(), s.heads, op.dt_stride, op.dtype)
+      .read(op.a_log, s.heads, op.dtype)
+      .read(op.d, s.heads, op.dtype)
+      .read(op.dt_bias, s.heads, op.dtype)
+      .read(op.positions, s.tokens(), DType::I32)
+      .read(op.initial_state, states, DType::F32)
+      .write_rows(op.y, s.tokens(), s.columns(), op.y_stride, op.dtype)
+      .write(op.states, states * s.num_chunks(), DType::F32)
+      .write(op.final_state, states, DType::F32);
+}
+Touched touched(const SsdBackward& op) {
+  const SsdShape& s = op.shape;
+  const std::int64_t states = s.num_sequences * s.state_elements();
+  return Touched()
+      .read_rows(op.dy, s.tokens(), s.columns(), op.dy_stride, op.dtype)
+      .read_rows(op.xbc, s.tokens(), s.xbc_columns(), op.xbc_stride, op.dtype)
+      .read_rows(op.dt, s.tokens(), s.heads, op.dt_stride, op.dtype)
+      .read(op.a_log, s.heads, op.dtype)
+      .read(op.d, s.heads, op.dtype)
+      .read(op.dt_bias, s.heads, op.dtype)
+      .read(op.positions, s.tokens(), DType::I32)
+      .read(op.states, states * s.num_chunks(), DType::F32)
+      .read(op.final_state_grad, states, DType::F32)
+      .write_rows(op.dxbc, s.tokens(), s.xbc_columns(), op.dxbc_stride, op.dtype)
+      .write_rows(op.ddt, s.tokens(), s.heads, op.ddt_stride, op.dtype)
+      .update(op.da_log, s.heads, DType::F32, op.accumulate)
+      .update(op.dd, s.heads, DType::F32, op.accumulate)
+      .update(op.ddt_bias, s.heads, DType::F32, op.accumulate)
+      .write(op.initial_state_grad, states, DType::F32);
+}
 Touched touched(const RmsNormForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)

@@ -18,6 +18,7 @@
 #include "kernels/embeddings/position_embedding.hpp"
 #include "kernels/embeddings/rope.hpp"
 #include "kernels/experts/expert_dispatch.hpp"
+#include "kernels/mixers/ssd.hpp"
 #include "kernels/norms/layer_norm.hpp"
 #include "kernels/norms/rms_norm.hpp"
 #include "kernels/products/linear.hpp"
@@ -31,6 +32,8 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
+
+struct SsdSums;  // mixers/ssd_layout.hpp
 
 constexpr std::int64_t kNormBlock = 16384;  // elements of one fp64 partial sum of SquaredNorm
 
@@ -55,6 +58,7 @@ struct KernelTable {
   void (*latent_heads_backward)(const LatentHeadsBackward&, Range);
   void (*sigmoid_gate_forward)(const SigmoidGateForward&, Range);
   void (*sigmoid_gate_backward)(const SigmoidGateBackward&, Range);
+  void (*ssd_bc_grads)(const SsdBackward&, Range, const SsdSums&);
 
   // columns
   void (*rms_norm_weight_grad)(const RmsNormBackward&, Range);
@@ -78,6 +82,10 @@ struct KernelTable {
   // (sequence, key head) pairs; `scratch` is one thread's
   void (*attention_forward)(const AttentionForward&, Range, float* scratch);
   void (*attention_backward)(const AttentionBackward&, Range, float* scratch);
+
+  // units (mixers/ssd_layout.hpp); `scratch` is one thread's
+  void (*ssd_forward)(const SsdForward&, Range, float* scratch);
+  void (*ssd_backward)(const SsdBackward&, Range, float* scratch, const SsdSums&);
 };
 
 namespace sse4 {

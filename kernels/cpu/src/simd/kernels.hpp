@@ -53,5 +53,8 @@ void sigmoid_gate_forward(const SigmoidGateForward& op, Range tokens);
 void sigmoid_gate_backward(const SigmoidGateBackward& op, Range tokens);
 void attention_forward(const AttentionForward& op, Range pairs, float* scratch);
 void attention_backward(const AttentionBackward& op, Range pairs, float* scratch);
+void ssd_forward(const SsdForward& op, Range units, float* scratch);
+void ssd_backward(const SsdBackward& op, Range units, float* scratch, const SsdSums& sums);
+void ssd_bc_grads(const SsdBackward& op, Range rows, const SsdSums& sums);
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -23,6 +23,7 @@ const KernelTable& table() {
       .latent_heads_backward = latent_heads_backward,
       .sigmoid_gate_forward = sigmoid_gate_forward,
       .sigmoid_gate_backward = sigmoid_gate_backward,
+      .ssd_bc_grads = ssd_bc_grads,
       .rms_norm_weight_grad = rms_norm_weight_grad,
       .layer_norm_weight_grad = layer_norm_weight_grad,
       .bias_grad = bias_grad,
@@ -40,6 +41,8 @@ const KernelTable& table() {
       .sum_of_squares = sum_of_squares,
       .attention_forward = attention_forward,
       .attention_backward = attention_backward,
+      .ssd_forward = ssd_forward,
+      .ssd_backward = ssd_backward,
   };
   return kTable;
 }

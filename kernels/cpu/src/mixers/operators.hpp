@@ -1,0 +1,14 @@
+#pragma once
+
+#include "device/context.hpp"
+#include "kernels/mixers/ssd.hpp"
+
+namespace meshplan::kernels::cpu {
+
+void run(const Context& context, const SsdForward& op);
+void run(const Context& context, const SsdBackward& op);
+
+std::int64_t scratch_bytes(const Context& context, const SsdForward& op);
+std::int64_t scratch_bytes(const Context& context, const SsdBackward& op);
+
+}  // namespace meshplan::kernels::cpu
