@@ -8,6 +8,7 @@
 #include "kernels/attention/attention_merge.hpp"
 #include "kernels/attention/attention_sinks.hpp"
 #include "kernels/attention/latent_heads.hpp"
+#include "kernels/attention/sparse_attention.hpp"
 #include "kernels/elementwise/accumulate.hpp"
 #include "kernels/elementwise/activation.hpp"
 #include "kernels/elementwise/add.hpp"
@@ -46,6 +47,7 @@ using Operation = std::variant<
     LatentHeadsBackward,
     // mixers
     SsdForward, SsdBackward,
+    LatentHeadsBackward, SparseAttentionForward, SparseAttentionBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,

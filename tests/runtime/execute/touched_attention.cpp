@@ -77,5 +77,40 @@ Touched touched(const LatentHeadsBackward& op) {
       .write(op.dkv, s.tokens * s.kv_columns(), op.dtype)
       .write(op.dk_rope, s.tokens * s.rope_size, op.dtype);
 }
+Touched touched(const SparseAttentionForward& op) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  return Touched()
+      .read_rows(op.q, queries, std::int64_t{s.heads} * s.head_size, op.q_stride, op.dtype)
+      .read_rows(op.k, keys, std::int64_t{s.kv_heads} * s.head_size, op.kv_stride, op.dtype)
+      .read_rows(op.v, keys, std::int64_t{s.kv_heads} * s.value_size(), op.kv_stride, op.dtype)
+      .read(op.choices, queries * op.top_k, DType::I32)
+      .write_rows(op.o, queries, std::int64_t{s.heads} * s.value_size(), op.o_stride, op.dtype)
+      .write_rows(op.lse, s.num_sequences * s.heads, s.query_len,
+                  op.lse_stride > 0 ? op.lse_stride : s.query_len, DType::F32)
+      .write(op.probabilities, queries * op.top_k, DType::F32);
+}
+Touched touched(const SparseAttentionBackward& op) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  const std::int64_t width = std::int64_t{s.heads} * s.head_size;
+  const std::int64_t value_width = std::int64_t{s.heads} * s.value_size();
+  const std::int64_t kv_width = std::int64_t{s.kv_heads} * s.head_size;
+  const std::int64_t kv_value_width = std::int64_t{s.kv_heads} * s.value_size();
+  return Touched()
+      .read_rows(op.q, queries, width, op.q_stride, op.dtype)
+      .read_rows(op.k, keys, kv_width, op.kv_stride, op.dtype)
+      .read_rows(op.v, keys, kv_value_width, op.kv_stride, op.dtype)
+      .read(op.choices, queries * op.top_k, DType::I32)
+      .read_rows(op.o, queries, value_width, op.o_stride, op.dtype)
+      .read_rows(op.output_grad, queries, value_width, op.o_stride, op.dtype)
+      .read_rows(op.lse, s.num_sequences * s.heads, s.query_len,
+                 op.lse_stride > 0 ? op.lse_stride : s.query_len, DType::F32)
+      .write_rows(op.dq, queries, width, op.dq_stride, op.dtype)
+      .write_rows(op.dk, keys, kv_width, op.dkv_stride, op.dtype)
+      .write_rows(op.dv, keys, kv_value_width, op.dkv_stride, op.dtype);
+}
 
 }  // namespace meshplan::test

@@ -59,6 +59,8 @@ Touched touched(const kernels::LatentHeadsForward& op);
 Touched touched(const kernels::LatentHeadsBackward& op);
 Touched touched(const kernels::SsdForward& op);
 Touched touched(const kernels::SsdBackward& op);
+Touched touched(const kernels::SparseAttentionForward& op);
+Touched touched(const kernels::SparseAttentionBackward& op);
 Touched touched(const kernels::RmsNormForward& op);
 Touched touched(const kernels::RmsNormBackward& op);
 Touched touched(const kernels::LayerNormForward& op);

@@ -6,6 +6,7 @@
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/latent_heads.hpp"
+#include "kernels/attention/sparse_attention.hpp"
 #include "kernels/elementwise/accumulate.hpp"
 #include "kernels/elementwise/activation.hpp"
 #include "kernels/elementwise/add.hpp"
@@ -86,6 +87,10 @@ struct KernelTable {
   // units (mixers/ssd_layout.hpp); `scratch` is one thread's
   void (*ssd_forward)(const SsdForward&, Range, float* scratch);
   void (*ssd_backward)(const SsdBackward&, Range, float* scratch, const SsdSums&);
+  void (*sparse_attention_backward)(const SparseAttentionBackward&, Range, float* scratch);
+
+  // tokens, with one thread's scratch
+  void (*sparse_attention_forward)(const SparseAttentionForward&, Range, float* scratch);
 };
 
 namespace sse4 {

@@ -56,5 +56,7 @@ void attention_backward(const AttentionBackward& op, Range pairs, float* scratch
 void ssd_forward(const SsdForward& op, Range units, float* scratch);
 void ssd_backward(const SsdBackward& op, Range units, float* scratch, const SsdSums& sums);
 void ssd_bc_grads(const SsdBackward& op, Range rows, const SsdSums& sums);
+void sparse_attention_forward(const SparseAttentionForward& op, Range tokens, float* scratch);
+void sparse_attention_backward(const SparseAttentionBackward& op, Range pairs, float* scratch);
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

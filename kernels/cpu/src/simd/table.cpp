@@ -43,6 +43,8 @@ const KernelTable& table() {
       .attention_backward = attention_backward,
       .ssd_forward = ssd_forward,
       .ssd_backward = ssd_backward,
+      .sparse_attention_backward = sparse_attention_backward,
+      .sparse_attention_forward = sparse_attention_forward,
   };
   return kTable;
 }

@@ -5,6 +5,7 @@
 #include "kernels/attention/attention_merge.hpp"
 #include "kernels/attention/attention_sinks.hpp"
 #include "kernels/attention/latent_heads.hpp"
+#include "kernels/attention/sparse_attention.hpp"
 
 namespace meshplan::kernels::cuda {
 
@@ -12,7 +13,10 @@ void enqueue(const Context& context, const AttentionMerge& op);
 void enqueue(const Context& context, const AttentionSinksGrad& op);
 void enqueue(const Context& context, const LatentHeadsForward& op);
 void enqueue(const Context& context, const LatentHeadsBackward& op);
+void enqueue(const Context& context, const SparseAttentionForward& op);
+void enqueue(const Context& context, const SparseAttentionBackward& op);
 
 std::int64_t scratch_bytes(const AttentionSinksGrad& op);
+std::int64_t scratch_bytes(const SparseAttentionBackward& op);
 
 }  // namespace meshplan::kernels::cuda

@@ -1,0 +1,38 @@
+#include "attention/sparse_layout.hpp"
+
+namespace meshplan::kernels {
+
+namespace {
+
+/// Reserves `count` floats at the end, on a cache line.
+template <class Layout>
+std::int64_t take(Layout& layout, std::int64_t count) {
+  const std::int64_t offset = layout.size;
+  layout.size += round_up(count, kMaxLanes);
+  return offset;
+}
+
+}  // namespace
+
+SparseAttentionLayout sparse_attention_layout(const AttentionShape& shape, int top_k,
+                                              bool backward) {
+  SparseAttentionLayout layout;
+  layout.head = round_up(shape.head_size, kMaxLanes);
+  layout.value_size = shape.value_size();
+  layout.value = round_up(layout.value_size, kMaxLanes);
+  layout.keys = take(layout, shape.key_len * layout.head);
+  layout.values = take(layout, shape.key_len * layout.value);
+  layout.query = take(layout, layout.head);
+  if (!backward) {
+    layout.scores = take(layout, top_k);
+    layout.output = take(layout, layout.value);
+    return layout;
+  }
+  layout.output_grad = take(layout, layout.value);
+  layout.query_grad = take(layout, layout.head);
+  layout.key_grad = take(layout, shape.key_len * layout.head);
+  layout.value_grad = take(layout, shape.key_len * layout.value);
+  return layout;
+}
+
+}  // namespace meshplan::kernels
