@@ -5,8 +5,6 @@
 
 namespace meshplan::reference {
 
-namespace {
-
 bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t query,
                 std::int64_t key) {
   const auto& shape = input.shape;
@@ -21,6 +19,8 @@ bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t
   if (shape.causal && distance < 0) return false;
   return shape.window == 0 || distance < shape.window;
 }
+
+namespace {
 
 /// Row `query` of the probabilities of one head, that of its sink, and its log sum exp.
 struct Probabilities {

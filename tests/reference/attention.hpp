@@ -26,6 +26,10 @@ struct AttentionGrads {
   Matrix dsinks;  // (1, H), of zeros without sinks
 };
 
+/// Both counted inside the sequence.
+bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t query,
+                std::int64_t key);
+
 AttentionOutput attention(const AttentionInput& input);
 
 /// Through the explicit matrix of probabilities P: dv = P^T do, dP = do v^T,

@@ -25,6 +25,15 @@ void add_row(Matrix& to, std::int64_t row_to, int begin_to, double factor, const
     to(row_to, begin_to + i) += factor * from(row_from, begin_from + i);
 }
 
+double index_score(const IndexerInput& input, std::int64_t token, std::int64_t key_row) {
+  const int size = input.shape.head_size;
+  double score = 0.0;
+  for (int j = 0; j < input.shape.heads; ++j)
+    score += input.weights(token, j) *
+             std::max(dot(input.q, token, j * size, input.k, key_row, 0, size), 0.0);
+  return score * double{input.shape.scale};
+}
+
 /// Positions that query `token` chose.
 std::vector<std::int32_t> chosen(const std::vector<std::int32_t>& choices, int top_k,
                                  std::int64_t token) {
@@ -56,7 +65,49 @@ Probabilities probabilities(const AttentionInput& input, const std::vector<std::
   return {p, std::log(sum)};
 }
 
+/// Softmax of the index scores of the chosen keys.
+std::vector<double> index_softmax(const IndexerInput& input, const std::vector<std::int32_t>& keys,
+                                  std::int64_t token) {
+  const std::int64_t first = token / input.shape.query_len * input.shape.key_len;
+  std::vector<double> result;
+  for (const std::int32_t key : keys)
+    result.push_back(std::exp(index_score(input, token, first + key)));
+  const double sum = std::accumulate(result.begin(), result.end(), 0.0);
+  for (double& value : result) value /= sum;
+  return result;
+}
+
+/// The probabilities of a query's choices, which sum to 1; empty if there are none.
+std::vector<double> target(const Matrix& probabilities, std::int64_t token, std::size_t count) {
+  std::vector<double> result;
+  for (std::size_t c = 0; c < count; ++c)
+    result.push_back(probabilities(token, static_cast<std::int64_t>(c)));
+  const double total = std::accumulate(result.begin(), result.end(), 0.0);
+  if (total == 0.0) return {};
+  for (double& value : result) value /= total;
+  return result;
+}
+
 }  // namespace
+
+Matrix index_scores(const IndexerInput& input) {
+  const auto& shape = input.shape;
+  const AttentionInput mask{.shape = shape,
+                            .q = {},
+                            .k = {},
+                            .v = {},
+                            .key_lengths = input.key_lengths,
+                            .key_ranges = input.key_ranges};
+  Matrix scores(input.q.rows, shape.key_len);
+  for (std::int64_t token = 0; token < input.q.rows; ++token) {
+    const std::int64_t sequence = token / shape.query_len;
+    for (std::int64_t key = 0; key < shape.key_len; ++key)
+      scores(token, key) = is_visible(mask, sequence, token % shape.query_len, key)
+                               ? index_score(input, token, sequence * shape.key_len + key)
+                               : -kInfinity;
+  }
+  return scores;
+}
 
 std::vector<std::int32_t> largest_keys(const Matrix& scores, int top_k) {
   std::vector<std::int32_t> choices;
@@ -125,6 +176,45 @@ AttentionGrads sparse_attention_backward(const AttentionInput& input,
         add_row(grads.dk, row, kv_head * size, ds, input.q, token, head * size, size);
         add_row(grads.dv, row, kv_head * value_size, p[c], output_grad, token, head * value_size,
                 value_size);
+      }
+    }
+  }
+  return grads;
+}
+
+Matrix indexer_loss(const IndexerInput& input, const std::vector<std::int32_t>& choices, int top_k,
+                    const Matrix& probabilities) {
+  Matrix loss(input.q.rows, 1);
+  for (std::int64_t token = 0; token < input.q.rows; ++token) {
+    const std::vector<std::int32_t> keys = chosen(choices, top_k, token);
+    const std::vector<double> softmax = index_softmax(input, keys, token);
+    const std::vector<double> p = target(probabilities, token, keys.size());
+    for (std::size_t c = 0; c < p.size(); ++c)
+      if (p[c] > 0.0) loss(token, 0) += p[c] * std::log(p[c] / softmax[c]);
+  }
+  return loss;
+}
+
+IndexerGrads indexer_loss_backward(const IndexerInput& input,
+                                   const std::vector<std::int32_t>& choices, int top_k,
+                                   const Matrix& probabilities, double scale) {
+  const int size = input.shape.head_size;
+  IndexerGrads grads{Matrix(input.q.rows, input.q.columns), Matrix(input.k.rows, input.k.columns),
+                     Matrix(input.weights.rows, input.weights.columns)};
+  for (std::int64_t token = 0; token < input.q.rows; ++token) {
+    const std::vector<std::int32_t> keys = chosen(choices, top_k, token);
+    const std::vector<double> softmax = index_softmax(input, keys, token);
+    const std::vector<double> p = target(probabilities, token, keys.size());
+    for (std::size_t c = 0; c < p.size(); ++c) {
+      const std::int64_t row = token / input.shape.query_len * input.shape.key_len + keys[c];
+      const double score_grad = scale * double{input.shape.scale} * (softmax[c] - p[c]);
+      for (int j = 0; j < input.shape.heads; ++j) {
+        const double product = dot(input.q, token, j * size, input.k, row, 0, size);
+        if (product <= 0.0) continue;
+        grads.dweights(token, j) += score_grad * product;
+        const double grad = score_grad * input.weights(token, j);
+        add_row(grads.dq, token, j * size, grad, input.k, row, 0, size);
+        add_row(grads.dk, row, 0, grad, input.q, token, j * size, size);
       }
     }
   }

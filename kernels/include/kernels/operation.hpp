@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_merge.hpp"
 #include "kernels/attention/attention_sinks.hpp"
+#include "kernels/attention/indexer.hpp"
 #include "kernels/attention/latent_heads.hpp"
 #include "kernels/attention/sparse_attention.hpp"
 #include "kernels/elementwise/accumulate.hpp"
@@ -48,6 +49,8 @@ using Operation = std::variant<
     // mixers
     SsdForward, SsdBackward,
     LatentHeadsBackward, SparseAttentionForward, SparseAttentionBackward,
+    LatentHeadsBackward, SelectKeysForward, SparseAttentionForward, SparseAttentionBackward,
+    IndexerLossForward, IndexerLossBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,

@@ -4,6 +4,21 @@ namespace meshplan::test {
 
 using namespace kernels;  // NOLINT: one overload for each of its operators
 
+namespace {
+
+Touched read_indexer(const Indexer& indexer) {
+  const AttentionShape& s = indexer.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  return Touched()
+      .read_rows(indexer.q, queries, std::int64_t{s.heads} * s.head_size, indexer.q_stride,
+                 indexer.dtype)
+      .read_rows(indexer.k, keys, s.head_size, indexer.k_stride, indexer.dtype)
+      .read_rows(indexer.weights, queries, s.heads, indexer.weights_stride, indexer.dtype);
+}
+
+}  // namespace
+
 Touched touched(const AttentionForward& op) {
   const AttentionShape& s = op.shape;
   const std::int64_t queries = s.num_sequences * s.query_len;
@@ -77,6 +92,13 @@ Touched touched(const LatentHeadsBackward& op) {
       .write(op.dkv, s.tokens * s.kv_columns(), op.dtype)
       .write(op.dk_rope, s.tokens * s.rope_size, op.dtype);
 }
+Touched touched(const SelectKeysForward& op) {
+  const std::int64_t queries = op.indexer.shape.num_sequences * op.indexer.shape.query_len;
+  return read_indexer(op.indexer)
+      .read(op.indexer.key_lengths, op.indexer.shape.num_sequences, DType::I32)
+      .read(op.indexer.key_ranges, 2 * queries, DType::I32)
+      .write(op.choices, queries * op.top_k, DType::I32);
+}
 Touched touched(const SparseAttentionForward& op) {
   const AttentionShape& s = op.shape;
   const std::int64_t queries = s.num_sequences * s.query_len;
@@ -111,6 +133,26 @@ Touched touched(const SparseAttentionBackward& op) {
       .write_rows(op.dq, queries, width, op.dq_stride, op.dtype)
       .write_rows(op.dk, keys, kv_width, op.dkv_stride, op.dtype)
       .write_rows(op.dv, keys, kv_value_width, op.dkv_stride, op.dtype);
+}
+Touched touched(const IndexerLossForward& op) {
+  const std::int64_t queries = op.indexer.shape.num_sequences * op.indexer.shape.query_len;
+  return read_indexer(op.indexer)
+      .read(op.choices, queries * op.top_k, DType::I32)
+      .read(op.probabilities, queries * op.top_k, DType::F32)
+      .write(op.loss, queries, DType::F32);
+}
+Touched touched(const IndexerLossBackward& op) {
+  const AttentionShape& s = op.indexer.shape;
+  const DType dtype = op.indexer.dtype;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  return read_indexer(op.indexer)
+      .read(op.choices, queries * op.top_k, DType::I32)
+      .read(op.probabilities, queries * op.top_k, DType::F32)
+      .read(op.scale, 1, DType::F32)
+      .write_rows(op.dq, queries, std::int64_t{s.heads} * s.head_size, op.dq_stride, dtype)
+      .write_rows(op.dk, keys, s.head_size, op.dk_stride, dtype)
+      .write_rows(op.dweights, queries, s.heads, op.dweights_stride, dtype);
 }
 
 }  // namespace meshplan::test

@@ -14,6 +14,38 @@ std::int64_t take(Layout& layout, std::int64_t count) {
 
 }  // namespace
 
+SelectKeysLayout select_keys_layout(const AttentionShape& shape) {
+  SelectKeysLayout layout;
+  layout.head = round_up(shape.head_size, kMaxLanes);
+  layout.keys = round_up(shape.key_len, kKeyBlock);
+  layout.keys_transposed = take(layout, layout.keys * layout.head);
+  layout.key = take(layout, layout.keys * layout.head);
+  layout.query = take(layout, shape.heads * layout.head);
+  layout.weights = take(layout, shape.heads);
+  layout.products = take(layout, shape.heads * kKeyBlock);
+  layout.scores = take(layout, layout.keys + kMaxLanes);
+  layout.order = take(layout, layout.keys + kMaxLanes);
+  return layout;
+}
+
+IndexerLossLayout indexer_loss_layout(const AttentionShape& shape, int top_k, bool backward) {
+  IndexerLossLayout layout;
+  layout.head = round_up(shape.head_size, kMaxLanes);
+  const std::int64_t choices = round_up(top_k, kKeyBlock);
+  layout.query = take(layout, shape.heads * layout.head);
+  layout.weights = take(layout, shape.heads);
+  layout.key = take(layout, kKeyBlock * layout.head);
+  layout.key_transposed = take(layout, kKeyBlock * layout.head);
+  layout.products = take(layout, shape.heads * choices);
+  layout.scores = take(layout, choices);
+  if (!backward) return layout;
+  layout.query_grad = take(layout, shape.heads * layout.head);
+  layout.weight_grads = take(layout, shape.heads);
+  layout.rows_grad = take(layout, kKeyBlock * layout.head);
+  layout.key_grad = take(layout, kGradientKeys * layout.head);
+  return layout;
+}
+
 SparseAttentionLayout sparse_attention_layout(const AttentionShape& shape, int top_k,
                                               bool backward) {
   SparseAttentionLayout layout;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention/indexer.hpp"
 #include "kernels/attention/latent_heads.hpp"
 #include "kernels/attention/sparse_attention.hpp"
 #include "kernels/elementwise/accumulate.hpp"
@@ -91,6 +92,17 @@ struct KernelTable {
 
   // tokens, with one thread's scratch
   void (*sparse_attention_forward)(const SparseAttentionForward&, Range, float* scratch);
+  void (*indexer_loss_forward)(const IndexerLossForward&, Range, float* scratch);
+  void (*indexer_loss_query_grad)(const IndexerLossBackward&, Range, float* scratch,
+                                  float* score_grads);
+
+  // blocks of kGradientKeys keys, those of each sequence by themselves
+  void (*indexer_loss_key_grad)(const IndexerLossBackward&, Range, float* scratch,
+                                const float* score_grads);
+
+  // one token, whose sequence's keys have been packed into the scratch (SelectKeysLayout)
+  void (*pack_index_keys)(const Indexer&, std::int64_t sequence, float* scratch);
+  void (*select_keys)(const SelectKeysForward&, std::int64_t token, float* scratch);
 };
 
 namespace sse4 {

@@ -58,5 +58,12 @@ void ssd_backward(const SsdBackward& op, Range units, float* scratch, const SsdS
 void ssd_bc_grads(const SsdBackward& op, Range rows, const SsdSums& sums);
 void sparse_attention_forward(const SparseAttentionForward& op, Range tokens, float* scratch);
 void sparse_attention_backward(const SparseAttentionBackward& op, Range pairs, float* scratch);
+void indexer_loss_forward(const IndexerLossForward& op, Range tokens, float* scratch);
+void indexer_loss_query_grad(const IndexerLossBackward& op, Range tokens, float* scratch,
+                             float* score_grads);
+void indexer_loss_key_grad(const IndexerLossBackward& op, Range blocks, float* scratch,
+                           const float* score_grads);
+void pack_index_keys(const Indexer& indexer, int64_t sequence, float* scratch);
+void select_keys(const SelectKeysForward& op, int64_t token, float* scratch);
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

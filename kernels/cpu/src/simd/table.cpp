@@ -45,6 +45,11 @@ const KernelTable& table() {
       .ssd_backward = ssd_backward,
       .sparse_attention_backward = sparse_attention_backward,
       .sparse_attention_forward = sparse_attention_forward,
+      .indexer_loss_forward = indexer_loss_forward,
+      .indexer_loss_query_grad = indexer_loss_query_grad,
+      .indexer_loss_key_grad = indexer_loss_key_grad,
+      .pack_index_keys = pack_index_keys,
+      .select_keys = select_keys,
   };
   return kTable;
 }

@@ -1,4 +1,4 @@
-// Attention of each query to the keys that were chosen for it.
+// Attention of each query to the keys that were chosen for it (SelectKeysForward, indexer.hpp).
 // Source: DeepSeek-AI 2025, "DeepSeek-V3.2-Exp: Boosting Long-Context Efficiency with DeepSeek
 // Sparse Attention", section 1, equation 2.
 //
@@ -14,9 +14,9 @@ namespace meshplan::kernels {
 /// As AttentionForward, over the keys at choices[t] alone, which all heads share. Choices are
 /// positions inside the sequence, ascending, then -1; they replace the mask of the shape. No soft
 /// cap. A query without choices gives o = 0 and lse = -infinity. `probabilities` is the sum of the
-/// softmax over the heads of this operation, 0 where there is no choice: what an indexer
-/// learns from. FLOP: 2 B Q C H (E + Ev). Traffic: q and o once, C K (E + Ev) elements of k and v a
-/// query, of which caches save what neighbouring queries share.
+/// softmax over the heads of this operation, 0 where there is no choice: what IndexerLoss learns
+/// from. FLOP: 2 B Q C H (E + Ev). Traffic: q and o once, C K (E + Ev) elements of k and v a query,
+/// of which caches save what neighbouring queries share.
 struct SparseAttentionForward {
   AttentionShape shape;
   DType dtype = DType::F32;
