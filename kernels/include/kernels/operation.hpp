@@ -45,12 +45,10 @@ using Operation = std::variant<
     GroupedLinearWeightGrad, QuantizeFloat8, ScaledProduct,
     // attention
     AttentionForward, AttentionBackward, AttentionMerge, AttentionSinksGrad, LatentHeadsForward,
-    LatentHeadsBackward,
-    // mixers
-    SsdForward, SsdBackward,
-    LatentHeadsBackward, SparseAttentionForward, SparseAttentionBackward,
     LatentHeadsBackward, SelectKeysForward, SparseAttentionForward, SparseAttentionBackward,
     IndexerLossForward, IndexerLossBackward,
+    // mixers
+    SsdForward, SsdBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,
