@@ -25,6 +25,8 @@
 #include "kernels/experts/expert_dispatch.hpp"
 #include "kernels/experts/expert_exchange.hpp"
 #include "kernels/experts/router.hpp"
+#include "kernels/mixers/gated_rms_norm.hpp"
+#include "kernels/mixers/short_convolution.hpp"
 #include "kernels/mixers/ssd.hpp"
 #include "kernels/norms/head_rms_norm.hpp"
 #include "kernels/norms/layer_norm.hpp"
@@ -48,7 +50,8 @@ using Operation = std::variant<
     LatentHeadsBackward, SelectKeysForward, SparseAttentionForward, SparseAttentionBackward,
     IndexerLossForward, IndexerLossBackward,
     // mixers
-    SsdForward, SsdBackward,
+    SsdForward, SsdBackward, ShortConvolutionForward, ShortConvolutionBackward, GatedRmsNormForward,
+    GatedRmsNormBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,

@@ -141,6 +141,47 @@ Touched touched(const SsdBackward& op) {
       .update(op.dd, s.heads, DType::F32, op.accumulate)
       .update(op.ddt_bias, s.heads, DType::F32, op.accumulate)
       .write(op.initial_state_grad, states, DType::F32);
+Touched touched(const ShortConvolutionForward& op) {
+  const auto& [tokens, seq_len, channels, taps, silu] = op.shape;
+  return Touched()
+      .read_rows(op.x, tokens, channels, op.x_stride, op.dtype)
+      .read(op.weight, channels * taps, op.dtype)
+      .read(op.bias, channels, op.dtype)
+      .read(op.positions, tokens, DType::I32)
+      .write_rows(op.y, tokens, channels, op.y_stride, op.dtype);
+}
+Touched touched(const ShortConvolutionBackward& op) {
+  const auto& [tokens, seq_len, channels, taps, silu] = op.shape;
+  return Touched()
+      .read_rows(op.dy, tokens, channels, op.dy_stride, op.dtype)
+      .read_rows(op.x, tokens, channels, op.x_stride, op.dtype)
+      .read(op.weight, channels * taps, op.dtype)
+      .read(op.bias, channels, op.dtype)
+      .read(op.positions, tokens, DType::I32)
+      .write_rows(op.dx, tokens, channels, op.dx_stride, op.dtype)
+      .update(op.dweight, channels * taps, DType::F32, op.accumulate)
+      .update(op.dbias, channels, DType::F32, op.accumulate);
+}
+Touched touched(const GatedRmsNormForward& op) {
+  const GatedRmsNormShape& s = op.shape;
+  return Touched()
+      .read_rows(op.x, s.tokens, s.columns(), op.x_stride, op.dtype)
+      .read_rows(op.z, s.tokens, s.columns(), op.z_stride, op.dtype)
+      .read(op.weight, s.weights(), op.dtype)
+      .write_rows(op.y, s.tokens, s.columns(), op.y_stride, op.dtype)
+      .write(op.inv_rms, s.tokens * s.groups, DType::F32);
+}
+Touched touched(const GatedRmsNormBackward& op) {
+  const GatedRmsNormShape& s = op.shape;
+  return Touched()
+      .read_rows(op.dy, s.tokens, s.columns(), op.dy_stride, op.dtype)
+      .read_rows(op.x, s.tokens, s.columns(), op.x_stride, op.dtype)
+      .read_rows(op.z, s.tokens, s.columns(), op.z_stride, op.dtype)
+      .read(op.weight, s.weights(), op.dtype)
+      .read(op.inv_rms, s.tokens * s.groups, DType::F32)
+      .write_rows(op.dx, s.tokens, s.columns(), op.dx_stride, op.dtype)
+      .write_rows(op.dz, s.tokens, s.columns(), op.dz_stride, op.dtype)
+      .update(op.dweight, s.weights(), DType::F32, op.accumulate);
 }
 Touched touched(const RmsNormForward& op) {
   return Touched()

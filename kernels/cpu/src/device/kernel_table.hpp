@@ -21,6 +21,8 @@
 #include "kernels/embeddings/rope.hpp"
 #include "kernels/experts/expert_dispatch.hpp"
 #include "kernels/mixers/ssd.hpp"
+#include "kernels/mixers/gated_rms_norm.hpp"
+#include "kernels/mixers/short_convolution.hpp"
 #include "kernels/norms/layer_norm.hpp"
 #include "kernels/norms/rms_norm.hpp"
 #include "kernels/products/linear.hpp"
@@ -61,6 +63,9 @@ struct KernelTable {
   void (*sigmoid_gate_forward)(const SigmoidGateForward&, Range);
   void (*sigmoid_gate_backward)(const SigmoidGateBackward&, Range);
   void (*ssd_bc_grads)(const SsdBackward&, Range, const SsdSums&);
+  void (*short_convolution_forward)(const ShortConvolutionForward&, Range);
+  void (*gated_rms_norm_forward)(const GatedRmsNormForward&, Range);
+  void (*gated_rms_norm_input_grad)(const GatedRmsNormBackward&, Range);
 
   // columns
   void (*rms_norm_weight_grad)(const RmsNormBackward&, Range);
@@ -68,6 +73,8 @@ struct KernelTable {
   void (*bias_grad)(const LinearWeightGrad&, Range);
   void (*embedding_backward)(const EmbeddingBackward&, Range);
   void (*position_embedding_backward)(const PositionEmbeddingBackward&, Range);
+  void (*short_convolution_backward)(const ShortConvolutionBackward&, Range);
+  void (*gated_rms_norm_weight_grad)(const GatedRmsNormBackward&, Range);
 
   // elements
   void (*activation_forward)(const ActivationForward&, Range);

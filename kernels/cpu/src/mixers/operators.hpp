@@ -1,10 +1,16 @@
 #pragma once
 
 #include "device/context.hpp"
+#include "kernels/mixers/gated_rms_norm.hpp"
+#include "kernels/mixers/short_convolution.hpp"
 #include "kernels/mixers/ssd.hpp"
 
 namespace meshplan::kernels::cpu {
 
+void run(const Context& context, const ShortConvolutionForward& op);
+void run(const Context& context, const ShortConvolutionBackward& op);
+void run(const Context& context, const GatedRmsNormForward& op);
+void run(const Context& context, const GatedRmsNormBackward& op);
 void run(const Context& context, const SsdForward& op);
 void run(const Context& context, const SsdBackward& op);
 
