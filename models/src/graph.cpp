@@ -141,8 +141,9 @@ TensorId append_half(LayerBuilder& layer, const HalfNames& names, TensorId x, Pa
 TensorId append_parallel_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x) {
   const bool own_norms = layer.spec().residual == Residual::ParallelOwnNorms;
   const TensorId y = layer.norm("attention_norm", "input_layernorm", x);
-  const TensorId mixed = append_mixer(layer, mixer, y);
+  // Both norms come first: their gradients then end in the stream's, one after the other.
   const TensorId z = own_norms ? layer.norm("mlp_norm", "post_attention_layernorm", x) : y;
+  const TensorId mixed = append_mixer(layer, mixer, y);
   TensorId sum = layer.add("parallel_add", mixed, append_ffn(layer, ffn, z));
   if (layer.spec().residual_scale)
     sum = layer.scale("residual_scale", sum, *layer.spec().residual_scale);

@@ -41,8 +41,7 @@ class Parts {
 
   void mixers() {
     using models::Mixer;
-    constexpr std::array kNotYet = {Mixer::Chunked,     Mixer::Linear,
-                                    Mixer::Mamba,       Mixer::AttentionAndMamba,
+    constexpr std::array kNotYet = {Mixer::Chunked, Mixer::Linear, Mixer::AttentionAndMamba,
                                     Mixer::Convolution, Mixer::Projection};
     for (const Mixer mixer : kNotYet)
       refuse(
@@ -78,8 +77,6 @@ class Parts {
   }
 
   void attention() {
-    refuse(model_.attention_output_gate && model_.attention_gate == models::AttentionGate::Head,
-           "a gate of each head (attention_gate)", kPredicted);
     refuse(model_.qk_norm && model_.qk_norm_over != models::QkNorm::Head,
            "a norm of queries and keys that is not of each head with common weights (qk_norm_over)",
            kPredicted);
@@ -97,8 +94,6 @@ class Parts {
   }
 
   void layers() {
-    refuse(model_.residual != models::Residual::Sequential, "a parallel residual (residual)",
-           kPredicted);
     refuse(model_.hyper_connections.has_value(), "hyper_connections", kPredicted);
     refuse(model_.vision.has_value(), "a vision tower (vision)",
            "--text-only plans and trains the decoder alone");
@@ -106,7 +101,6 @@ class Parts {
     refuse(model_.layer_inputs.has_value(), "layer_inputs", kPredicted);
     refuse(model_.norm == models::Norm::LayerNorm && !model_.norm_bias,
            "layer norms without a bias (norm_bias)", kPredicted);
-    refuse(model_.head_bias, "head_bias", kPredicted);
     for (const std::string& part : model_.only_predicted) refuse(true, part, kPredicted);
   }
 

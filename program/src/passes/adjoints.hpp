@@ -13,7 +13,8 @@ void bias_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
 void linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Embeddings of tokens and of positions.
 void embedding_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-/// Rotations and scales: the gradient is transformed where it lies.
+/// Rotations and scales: the gradient is transformed where it lies, unless a scale's is another
+/// value's, too.
 void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Norms of heads: the gradient is transformed where it lies; that of the values stays as it is.

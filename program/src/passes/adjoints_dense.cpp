@@ -77,8 +77,11 @@ void embedding_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
 void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
   pass.retire(op.outputs.front());
-  require_invariant(!pass.shared(op.outputs.front(), dy.buffer), op.name + ": gradient is shared");
-  const ValueId dx = pass.same_buffer(dy.buffer, dy.where);
+  // That of a sum may be the other addend's, too, which a scale leaves as it is.
+  const bool shared = pass.shared(op.outputs.front(), dy.buffer);
+  require_invariant(!shared || work.kind == ComputeKind::Scale, op.name + ": gradient is shared");
+  const ValueId dx = shared ? pass.fresh_gradient(op.inputs[0], dy.where)
+                            : pass.same_buffer(dy.buffer, dy.where);
   std::vector<ValueId> inputs = {dy.buffer};
   inputs.insert(inputs.end(), op.inputs.begin() + 1, op.inputs.end());  // positions
   pass.emit_input_gradient(op, work, std::move(inputs), {dx});

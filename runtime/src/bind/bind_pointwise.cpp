@@ -107,19 +107,33 @@ std::function<void()> OperatorBinder::Body::bind_gated_activation(const Operands
                  set_rows);
 }
 
+namespace {
+
+/// Gates of heads are gates of rows that are a head long each.
+struct GatedRows {
+  std::int64_t tokens = 0, size = 0, gates = 1;
+};
+GatedRows gated_rows(const std::vector<std::int64_t>& shape, std::int64_t gates) {
+  if (gates == 1 || gates == shape[1])
+    return {.tokens = shape[0], .size = shape[1], .gates = gates};
+  return {.tokens = shape[0] * gates, .size = shape[1] / gates};
+}
+
+}  // namespace
+
 std::function<void()> OperatorBinder::Body::bind_sigmoid_gate(const Operands& o) {
-  const std::vector<std::int64_t> shape = o.in_shape(0);
+  const GatedRows rows = gated_rows(o.in_shape(0), o.in_shape(o.forward() ? 1 : 2)[1]);
   if (o.forward())
-    return ready(kernels::SigmoidGateForward{.tokens = shape[0],
-                                             .size = shape[1],
-                                             .gates = o.in_shape(1)[1],
+    return ready(kernels::SigmoidGateForward{.tokens = rows.tokens,
+                                             .size = rows.size,
+                                             .gates = rows.gates,
                                              .dtype = o.dtype(),
                                              .x = o.in(0),
                                              .gate = o.in(1),
                                              .y = o.out(0)});
-  return ready(kernels::SigmoidGateBackward{.tokens = shape[0],
-                                            .size = shape[1],
-                                            .gates = o.in_shape(2)[1],
+  return ready(kernels::SigmoidGateBackward{.tokens = rows.tokens,
+                                            .size = rows.size,
+                                            .gates = rows.gates,
                                             .dtype = o.dtype(),
                                             .dy = o.in(0),
                                             .x = o.in(1),

@@ -101,6 +101,10 @@ class OperatorBinder::Body {
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
   std::function<void()> bind_slice(const Operands& o);
   std::function<void()> bind_pool(const Operands& o);
+  std::function<void()> bind_short_convolution(const Operands& o);
+  std::function<void()> bind_gated_norm(const Operands& o);
+  std::function<void()> bind_gated_delta(const Operands& o);
+  std::function<void()> bind_state_space(const Operands& o);
   std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   /// Cosines and sines of all positions, made once for each rotation.

@@ -109,6 +109,12 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
       return bind_slice(operands);
     case ComputeKind::Pool:
       return bind_pool(operands);
+    case ComputeKind::ShortConvolution:
+      return bind_short_convolution(operands);
+    case ComputeKind::GatedNorm:
+      return bind_gated_norm(operands);
+    case ComputeKind::StateSpace:
+      return bind_state_space(operands);
     case ComputeKind::SliceRows:
     case ComputeKind::SliceColumns:
     case ComputeKind::PackColumns:

@@ -180,7 +180,7 @@ TEST_CASE("how tokens travel is refused where none do", "[planner][search]") {
 
 TEST_CASE("a model that is not lowered has no plan and no nearest miss", "[planner][search]") {
   SearchRequest request = small_request();
-  request.model.residual = models::Residual::Parallel;
+  request.model.hyper_connections = {.streams = 2};
   const InfeasibleResult result = not_found(request);
   CHECK_FALSE(result.nearest_miss);
   CHECK(result.counts.broke_a_rule == result.counts.total);

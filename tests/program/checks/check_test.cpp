@@ -243,17 +243,11 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
          m.layer_pattern = {models::Mixer::Convolution};
        }},
       {"hyper_connections", [](ModelSpec& m) { m.hyper_connections = {.streams = 2}; }},
-      {"a parallel residual", [](ModelSpec& m) { m.residual = models::Residual::Parallel; }},
       {"some line", [](ModelSpec& m) { m.only_predicted = {"some line"}; }},
       {"(mtp_layers) is not lowered by this version; --no-mtp",
        [](ModelSpec& m) { m.mtp_layers = 1; }},
       {"dropout 0.1 is not lowered by this version; --no-dropout",
        [](ModelSpec& m) { m.dropout = 0.1; }},
-      {"a gate of each head",
-       [](ModelSpec& m) {
-         m.attention_output_gate = true;
-         m.attention_gate = models::AttentionGate::Head;
-       }},
   };
   for (const auto& [what, change] : parts) {
     Plan plan = make_plan(llama_style());

@@ -141,6 +141,7 @@ Touched touched(const SsdBackward& op) {
       .update(op.dd, s.heads, DType::F32, op.accumulate)
       .update(op.ddt_bias, s.heads, DType::F32, op.accumulate)
       .write(op.initial_state_grad, states, DType::F32);
+}
 Touched touched(const ShortConvolutionForward& op) {
   const auto& [tokens, seq_len, channels, taps, silu] = op.shape;
   return Touched()

@@ -80,6 +80,27 @@ ModelSpec scaled_style() {
   return model;
 }
 
+/// Both halves read the stream before either adds to it: GPT-J, with a bias behind its head, and
+/// GPT-NeoX, with norms of their own.
+ModelSpec parallel_style(models::Residual residual) {
+  ModelSpec model = gpt2_style();
+  model.name = residual == models::Residual::Parallel ? "gptj-style" : "neox-style";
+  model.residual = residual;
+  model.positions = models::Positions::Rope;
+  model.tied_embeddings = false;
+  model.head_bias = residual == models::Residual::Parallel;
+  return model;
+}
+
+/// A gate of each head, in every second layer behind a window.
+ModelSpec head_gate_style() {
+  ModelSpec model = sliding_style();
+  model.name = "head-gate-style";
+  model.attention_output_gate = true;
+  model.attention_gate = models::AttentionGate::Head;
+  return model;
+}
+
 /// Plain descent, as in parity_encoders_mpi_test.cpp.
 Plan plan_on(const ModelSpec& model, const ParallelConfig& parallel = {}) {
   Plan plan = parity_plan(model, parallel);
@@ -156,9 +177,16 @@ TEST_CASE("every plan of a model whose layers differ in size gives the gradients
   for (const ModelSpec& model : {uneven_style(), uneven_experts_style()}) check_parity(model);
 }
 
-TEST_CASE("every plan of a model with scaled residuals gives the gradients of one rank",
+TEST_CASE("every plan of a model with other residuals gives the gradients of one rank",
           "[parity][parts]") {
   check_parity(scaled_style());
+  check_parity(parallel_style(models::Residual::Parallel));
+  check_parity(parallel_style(models::Residual::ParallelOwnNorms));
+}
+
+TEST_CASE("every plan of a model with a gate of each head gives the gradients of one rank",
+          "[parity][parts]") {
+  check_parity(head_gate_style());
 }
 
 }  // namespace meshplan::test::parity_parts
