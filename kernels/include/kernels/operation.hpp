@@ -25,6 +25,7 @@
 #include "kernels/experts/expert_dispatch.hpp"
 #include "kernels/experts/expert_exchange.hpp"
 #include "kernels/experts/router.hpp"
+#include "kernels/mixers/gated_delta.hpp"
 #include "kernels/mixers/gated_rms_norm.hpp"
 #include "kernels/mixers/short_convolution.hpp"
 #include "kernels/mixers/ssd.hpp"
@@ -51,7 +52,7 @@ using Operation = std::variant<
     IndexerLossForward, IndexerLossBackward,
     // mixers
     SsdForward, SsdBackward, ShortConvolutionForward, ShortConvolutionBackward, GatedRmsNormForward,
-    GatedRmsNormBackward,
+    GatedRmsNormBackward, GatedDeltaForward, GatedDeltaBackward,
     // norms
     RmsNormForward, RmsNormBackward, LayerNormForward, LayerNormBackward, HeadRmsNormForward,
     HeadRmsNormBackward,

@@ -111,6 +111,36 @@ Touched touched(const GatedRmsNormBackward& op) {
       .write_rows(op.dz, s.tokens, s.columns(), op.dz_stride, op.dtype)
       .update(op.dweight, s.weights(), DType::F32, op.accumulate);
 }
+Touched touched(const GatedDeltaForward& op) {
+  const GatedDeltaShape& s = op.shape;
+  return Touched()
+      .read_rows(op.qkv, s.tokens(), s.columns(), op.qkv_stride, op.dtype)
+      .read_rows(op.ba, s.tokens(), 2 * s.value_heads, op.ba_stride, op.dtype)
+      .read(op.dt_bias, s.value_heads, op.decay_dtype)
+      .read(op.a_log, s.value_heads, op.decay_dtype)
+      .read(op.positions, s.tokens(), DType::I32)
+      .read(op.initial_state, s.state_size(), DType::F32)
+      .write_rows(op.o, s.tokens(), s.value_columns(), op.o_stride, op.dtype)
+      .write(op.states, s.chunks() * s.state_size(), DType::F32)
+      .write(op.final_state, s.state_size(), DType::F32);
+}
+Touched touched(const GatedDeltaBackward& op) {
+  const GatedDeltaShape& s = op.shape;
+  return Touched()
+      .read_rows(op.output_grad, s.tokens(), s.value_columns(), op.output_grad_stride, op.dtype)
+      .read_rows(op.qkv, s.tokens(), s.columns(), op.qkv_stride, op.dtype)
+      .read_rows(op.ba, s.tokens(), 2 * s.value_heads, op.ba_stride, op.dtype)
+      .read(op.dt_bias, s.value_heads, op.decay_dtype)
+      .read(op.a_log, s.value_heads, op.decay_dtype)
+      .read(op.positions, s.tokens(), DType::I32)
+      .read(op.states, s.chunks() * s.state_size(), DType::F32)
+      .read(op.final_state_grad, s.state_size(), DType::F32)
+      .write_rows(op.dqkv, s.tokens(), s.columns(), op.dqkv_stride, op.dtype)
+      .write_rows(op.dba, s.tokens(), 2 * s.value_heads, op.dba_stride, op.dtype)
+      .update(op.ddt_bias, s.value_heads, DType::F32, op.accumulate)
+      .update(op.da_log, s.value_heads, DType::F32, op.accumulate)
+      .write(op.initial_state_grad, s.state_size(), DType::F32);
+}
 Touched touched(const RmsNormForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)

@@ -68,6 +68,8 @@ Touched touched(const kernels::ShortConvolutionForward& op);
 Touched touched(const kernels::ShortConvolutionBackward& op);
 Touched touched(const kernels::GatedRmsNormForward& op);
 Touched touched(const kernels::GatedRmsNormBackward& op);
+Touched touched(const kernels::GatedDeltaForward& op);
+Touched touched(const kernels::GatedDeltaBackward& op);
 Touched touched(const kernels::RmsNormForward& op);
 Touched touched(const kernels::RmsNormBackward& op);
 Touched touched(const kernels::LayerNormForward& op);

@@ -20,6 +20,7 @@
 #include "kernels/embeddings/position_embedding.hpp"
 #include "kernels/embeddings/rope.hpp"
 #include "kernels/experts/expert_dispatch.hpp"
+#include "kernels/mixers/gated_delta.hpp"
 #include "kernels/mixers/ssd.hpp"
 #include "kernels/mixers/gated_rms_norm.hpp"
 #include "kernels/mixers/short_convolution.hpp"
@@ -91,6 +92,9 @@ struct KernelTable {
   // (sequence, key head) pairs; `scratch` is one thread's
   void (*attention_forward)(const AttentionForward&, Range, float* scratch);
   void (*attention_backward)(const AttentionBackward&, Range, float* scratch);
+  void (*gated_delta_forward)(const GatedDeltaForward&, Range, float* scratch);
+  /// @param sums  (B, Hv, 2): of the gradients of dt_bias and a_log over a sequence
+  void (*gated_delta_backward)(const GatedDeltaBackward&, Range, float* scratch, float* sums);
 
   // units (mixers/ssd_layout.hpp); `scratch` is one thread's
   void (*ssd_forward)(const SsdForward&, Range, float* scratch);

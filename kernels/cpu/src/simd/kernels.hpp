@@ -58,6 +58,8 @@ void gated_rms_norm_input_grad(const GatedRmsNormBackward& op, Range rows);
 void gated_rms_norm_weight_grad(const GatedRmsNormBackward& op, Range columns);
 void attention_forward(const AttentionForward& op, Range pairs, float* scratch);
 void attention_backward(const AttentionBackward& op, Range pairs, float* scratch);
+void gated_delta_forward(const GatedDeltaForward& op, Range pairs, float* scratch);
+void gated_delta_backward(const GatedDeltaBackward& op, Range pairs, float* scratch, float* sums);
 void ssd_forward(const SsdForward& op, Range units, float* scratch);
 void ssd_backward(const SsdBackward& op, Range units, float* scratch, const SsdSums& sums);
 void ssd_bc_grads(const SsdBackward& op, Range rows, const SsdSums& sums);

@@ -46,6 +46,8 @@ const KernelTable& table() {
       .sum_of_squares = sum_of_squares,
       .attention_forward = attention_forward,
       .attention_backward = attention_backward,
+      .gated_delta_forward = gated_delta_forward,
+      .gated_delta_backward = gated_delta_backward,
       .ssd_forward = ssd_forward,
       .ssd_backward = ssd_backward,
       .sparse_attention_backward = sparse_attention_backward,
