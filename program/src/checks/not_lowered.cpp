@@ -41,8 +41,8 @@ class Parts {
 
   void mixers() {
     using models::Mixer;
-    constexpr std::array kNotYet = {Mixer::Chunked, Mixer::Linear, Mixer::AttentionAndMamba,
-                                    Mixer::Convolution, Mixer::Projection};
+    constexpr std::array kNotYet = {Mixer::Chunked, Mixer::AttentionAndMamba, Mixer::Convolution,
+                                    Mixer::Projection};
     for (const Mixer mixer : kNotYet)
       refuse(
           models::has_mixer(model_, mixer),

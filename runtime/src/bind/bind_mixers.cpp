@@ -2,6 +2,7 @@
 // have no strides of their own.
 #include "bind/bound_operands.hpp"
 #include "core/error.hpp"
+#include "kernels/mixers/gated_delta.hpp"
 #include "kernels/mixers/gated_rms_norm.hpp"
 #include "kernels/mixers/short_convolution.hpp"
 #include "kernels/mixers/ssd.hpp"
@@ -86,6 +87,54 @@ std::function<void()> OperatorBinder::Body::bind_gated_norm(const Operands& o) {
                                              .dz_stride = width,
                                              .dweight = o.gradient_of(weight),
                                              .accumulate = o.instance.accumulate});
+}
+
+std::function<void()> OperatorBinder::Body::bind_gated_delta(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const std::size_t first = o.forward() ? 0 : 1;  // behind the output's gradient
+  const std::int64_t width = o.in_shape(first)[1], pairs = o.in_shape(first + 1)[1];
+  const std::int64_t values = std::int64_t{a.heads} * a.value_head_size;
+  const kernels::GatedDeltaShape shape{.num_sequences = o.sizes.sequences,
+                                       .seq_len = local_seq_len(),
+                                       .key_heads = a.kv_heads,
+                                       .value_heads = a.heads,
+                                       .key_size = a.head_size,
+                                       .value_size = a.value_head_size,
+                                       .chunk_len = a.chunk};
+  if (o.forward())
+    return ready(kernels::GatedDeltaForward{.shape = shape,
+                                            .dtype = o.dtype(),
+                                            .qkv = o.in(0),
+                                            .qkv_stride = width,
+                                            .ba = o.in(1),
+                                            .ba_stride = pairs,
+                                            .decay_dtype = o.dtype(),
+                                            .dt_bias = o.in(2),
+                                            .a_log = o.in(3),
+                                            .positions = o.of_documents(),
+                                            .o = o.out(0),
+                                            .o_stride = values,
+                                            .states = o.out<float>(1)});
+  return ready(kernels::GatedDeltaBackward{.shape = shape,
+                                           .dtype = o.dtype(),
+                                           .output_grad = o.in(0),
+                                           .output_grad_stride = values,
+                                           .qkv = o.in(1),
+                                           .qkv_stride = width,
+                                           .ba = o.in(2),
+                                           .ba_stride = pairs,
+                                           .decay_dtype = o.dtype(),
+                                           .dt_bias = o.in(3),
+                                           .a_log = o.in(4),
+                                           .positions = o.of_documents(),
+                                           .states = o.in<float>(5),
+                                           .dqkv = o.out(0),
+                                           .dqkv_stride = width,
+                                           .dba = o.out(1),
+                                           .dba_stride = pairs,
+                                           .ddt_bias = o.gradient_of(3),
+                                           .da_log = o.gradient_of(4),
+                                           .accumulate = o.instance.accumulate});
 }
 
 std::function<void()> OperatorBinder::Body::bind_state_space(const Operands& o) {

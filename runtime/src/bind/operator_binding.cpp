@@ -113,6 +113,8 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
       return bind_short_convolution(operands);
     case ComputeKind::GatedNorm:
       return bind_gated_norm(operands);
+    case ComputeKind::LinearAttention:
+      return bind_gated_delta(operands);
     case ComputeKind::StateSpace:
       return bind_state_space(operands);
     case ComputeKind::SliceRows:

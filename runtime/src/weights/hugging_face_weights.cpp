@@ -68,14 +68,13 @@ Json read_config(const std::string& folder) {
   return parse_json(read_text(path), path);
 }
 
-/// Not every config that can be shown describes a model that runs.
+/// Not of every model that can be planned are the names of its tensors known here.
 void require_named(const models::ImportedModel& config, const std::string& path) {
   const std::vector<std::string> known = hugging_face_families();
   if (std::ranges::find(known, config.model_type) == known.end())
     throw ConfigError(
-        fmt::format("{}: model_type '{}' can be shown, but neither planned nor run yet, so its "
-                    "weights are not read; weights are read of {}",
-                    path, config.model_type, fmt::join(known, ", ")));
+        fmt::format("{}: weights of model_type '{}' are not read yet; they are read of {}", path,
+                    config.model_type, fmt::join(known, ", ")));
 }
 
 /// @param path  of the config.json that `config` is, or is part of

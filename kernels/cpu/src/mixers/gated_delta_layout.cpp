@@ -41,9 +41,11 @@ GatedDeltaLayout gated_delta_forward_layout(const GatedDeltaShape& shape) {
 
 GatedDeltaLayout gated_delta_backward_layout(const GatedDeltaShape& shape) {
   GatedDeltaLayout layout = common_layout(shape);
-  layout.products = take(layout, layout.rows);
-  layout.decay_grads = take(layout, layout.rows);
-  for (std::int64_t* square : {&layout.decays, &layout.score_grads, &layout.solver_grads})
+  for (std::int64_t* of_rows :
+       {&layout.products, &layout.reads, &layout.writes, &layout.later, &layout.decay_grads})
+    *of_rows = take(layout, layout.rows);
+  for (std::int64_t* square :
+       {&layout.decays, &layout.score_grads, &layout.solver_grads, &layout.pairs})
     *square = take(layout, layout.rows * layout.rows);
   for (std::int64_t* of_keys : {&layout.query_grad, &layout.key_grad, &layout.part})
     *of_keys = take(layout, layout.rows * layout.key);

@@ -48,7 +48,11 @@ struct GatedDeltaLayout {
   std::int64_t updates_transposed = 0;     // (Ev, C)
   std::int64_t score_grads = 0;            // (C, C)
   std::int64_t solver_grads = 0;           // (C, C)
-  std::int64_t decay_grads = 0;            // (C): of the sums of g
+  std::int64_t pairs = 0;                  // (C, C): of the logarithms of decays
+  std::int64_t reads = 0;                  // (C): of that of a token's decay from the chunk's begin
+  std::int64_t writes = 0;                 // (C): and to its end
+  std::int64_t later = 0;                  // (C): sums of pairs
+  std::int64_t decay_grads = 0;            // (C): of g
   std::int64_t state_transposed = 0;       // (Ev, Ek)
   std::int64_t state_grad = 0;             // (R, Ek, Ev)
   std::int64_t state_grad_transposed = 0;  // (Ev, Ek)

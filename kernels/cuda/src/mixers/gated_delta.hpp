@@ -38,7 +38,9 @@ enum class OfToken {
   ToEnd,      // decay to the chunk's end, 0 in other documents
   QueryNorm,  // what its query and key are multiplied by
   KeyNorm,
-  Products,    // backward: r u
+  Products,  // backward: r u
+  Reads,     // backward: gradients of the logarithms of FromBegin and ToEnd
+  Writes,
   StateDecay,  // first token: decay of the state over the chunk
   Count
 };
@@ -54,7 +56,8 @@ struct DeltaScratch {
   // backward only
   float* update_grads = nullptr;  // (C, Ev): of rhs
   float* state_grads = nullptr;   // (Ek, Ev), at the chunk's end
-  float* state_sums = nullptr;    // (tiles of Ev): sums of state times gradient at the chunk's end
+  float* state_sums = nullptr;    // (tiles of Ev): parts of the gradient of StateDecay's logarithm
+  float* pairs = nullptr;         // (C, C): gradients of the logarithms of decays between tokens
   float* query_grads = nullptr;   // (C, Ek): a head's part
   float* key_read_grads = nullptr;   // (C, Ek): of the key that reads the state
   float* key_write_grads = nullptr;  // (C, Ek): of the key that is written

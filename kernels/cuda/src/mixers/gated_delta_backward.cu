@@ -60,23 +60,20 @@ __device__ void slot_update_grads(const GradSlot<T>& s, DeltaTiles& tiles, State
       });
 }
 
-/// The thread's part of the sum over columns of state times gradient at the chunk's end, whose
-/// state is decay S + sum of decay to the end k u^T.
+/// The thread's part of the gradient of the logarithm of what the whole chunk decays the state by:
+/// the sum over columns of state, decayed, times gradient at the chunk's end.
 template <class T>
-__device__ float state_products(const GradSlot<T>& s, DeltaTiles& tiles, StateColumns columns) {
+__device__ float state_products(const GradSlot<T>& s, StateColumns columns) {
   const std::int64_t values = s.in.shape.value_size;
   const float* state = s.state(s.op.states) + columns.first;
   const float* state_grad = s.state(s.scratch.state_grads) + columns.first;
-  const float* updates = s.value_rows(s.scratch.updates) + columns.first;
   const float decay = *s.of_tokens(OfToken::StateDecay);
   float products = 0.0F;
-  block_product(
-      tiles, s.in.shape.key_size, columns.count, s.count,
-      [&](std::int64_t e, std::int64_t i) { return s.key(i, e) * s.of_token(OfToken::ToEnd, i); },
-      [&](std::int64_t i, std::int64_t j) { return updates[i * values + j]; },
-      [&](std::int64_t e, std::int64_t j, float sum) {
-        products += (decay * state[e * values + j] + sum) * state_grad[e * values + j];
-      });
+  for (std::int64_t at = threadIdx.x; at < s.in.shape.key_size * columns.count;
+       at += kDeltaThreads) {
+    const std::int64_t element = at / columns.count * values + at % columns.count;
+    products += decay * state[element] * state_grad[element];
+  }
   return products;
 }
 
@@ -129,7 +126,7 @@ __global__ void state_grad_kernel(const GatedDeltaBackward op, const DeltaInputs
   for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
     const GradSlot<T> s(op, in, scratch, blockIdx.z, blockIdx.y, chunk);
     slot_update_grads(s, tiles, columns);
-    const float products = group_reduce<kDeltaThreads>(state_products(s, tiles, columns), Sum());
+    const float products = group_reduce<kDeltaThreads>(state_products(s, columns), Sum());
     if (threadIdx.x == 0) scratch.state_sums[s.slot * gridDim.x + blockIdx.x] = products;
     if (chunk == 0 && op.initial_state_grad == nullptr) return;
     slot_state_grad(s, tiles, columns,
@@ -138,7 +135,8 @@ __global__ void state_grad_kernel(const GatedDeltaBackward op, const DeltaInputs
   }
 }
 
-/// Gradients of q k^T, and of k k^T inside L, in place of scores and inverse; r u of each token.
+/// Gradients of q k^T, and of k k^T inside L, in place of scores and inverse; in pairs, those of
+/// the logarithms of decays between tokens; r u of each token.
 template <class T>
 __device__ void slot_score_grads(const GradSlot<T>& s, DeltaTiles& tiles) {
   const std::int64_t values = s.in.shape.value_size;
@@ -147,6 +145,7 @@ __device__ void slot_score_grads(const GradSlot<T>& s, DeltaTiles& tiles) {
   const float* update_grads = s.value_rows(s.scratch.update_grads);
   float* scores = s.square(s.scratch.scores);
   float* solver = s.square(s.scratch.inverse);
+  float* pairs = s.square(s.scratch.pairs);
   const auto updates_transposed = [&](std::int64_t e, std::int64_t j) {
     return updates[j * values + e];
   };
@@ -154,6 +153,7 @@ __device__ void slot_score_grads(const GradSlot<T>& s, DeltaTiles& tiles) {
       tiles, s.count, s.count, values,
       [&](std::int64_t i, std::int64_t e) { return s.output_grad(i, e); }, updates_transposed,
       [&](std::int64_t i, std::int64_t j, float sum) {
+        pairs[i * stride + j] = sum * scores[i * stride + j];
         scores[i * stride + j] = sum * s.decay(i, j);
       });
   block_product(
@@ -165,104 +165,160 @@ __device__ void slot_score_grads(const GradSlot<T>& s, DeltaTiles& tiles) {
         solver[i * stride + j] =
             i == j ? 0.0F : -sum * s.of_token(OfToken::Beta, i) * s.decay(i, j);
       });
+  block_product(
+      tiles, s.count, s.count, s.in.shape.key_size,
+      [&](std::int64_t i, std::int64_t e) { return s.key(i, e); },
+      [&](std::int64_t e, std::int64_t j) { return s.key(j, e); },
+      [&](std::int64_t i, std::int64_t j, float sum) {
+        pairs[i * stride + j] += sum * solver[i * stride + j];
+      });
 }
 
-/// The slot's parts of the gradients of queries, and of keys that read and write the state; each a
-/// product whose depth is Ev, for what goes through the state, then the tokens.
+/// The slot's parts of the gradients of queries, and of keys that read and write the state, as far
+/// as they go through the states at the chunk's ends.
+template <class T>
+__device__ void slot_state_parts(const GradSlot<T>& s, DeltaTiles& tiles) {
+  const std::int64_t keys = s.in.shape.key_size;
+  const std::int64_t values = s.in.shape.value_size;
+  const float* state = s.state(s.op.states);
+  const float* state_grad = s.state(s.scratch.state_grads);
+  const float* updates = s.value_rows(s.scratch.updates);
+  const float* update_grads = s.value_rows(s.scratch.update_grads);
+  const auto put_to = [&](float* all) {
+    return [rows = s.key_rows(all), keys](std::int64_t i, std::int64_t e, float sum) {
+      rows[i * keys + e] = sum;
+    };
+  };
+  const auto transposed = [values](const float* matrix) {
+    return [matrix, values](std::int64_t k, std::int64_t e) { return matrix[e * values + k]; };
+  };
+  block_product(
+      tiles, s.count, keys, values,
+      [&](std::int64_t i, std::int64_t k) {
+        return s.output_grad(i, k) * s.of_token(OfToken::FromBegin, i);
+      },
+      transposed(state), put_to(s.scratch.query_grads));
+  block_product(
+      tiles, s.count, keys, values,
+      [&](std::int64_t i, std::int64_t k) {
+        return -update_grads[i * values + k] * s.of_token(OfToken::Beta, i) *
+               s.of_token(OfToken::FromBegin, i);
+      },
+      transposed(state), put_to(s.scratch.key_read_grads));
+  block_product(
+      tiles, s.count, keys, values,
+      [&](std::int64_t i, std::int64_t k) {
+        return updates[i * values + k] * s.of_token(OfToken::ToEnd, i);
+      },
+      transposed(state_grad), put_to(s.scratch.key_write_grads));
+}
+
+/// Gradients of the logarithms of each token's decays from the chunk's begin and to its end, from
+/// those parts: a warp for each token.
+template <class T>
+__device__ void fill_state_decay_grads(const GradSlot<T>& s) {
+  const std::int64_t keys = s.in.shape.key_size;
+  const float* query_grads = s.key_rows(s.scratch.query_grads);
+  const float* key_reads = s.key_rows(s.scratch.key_read_grads);
+  const float* key_writes = s.key_rows(s.scratch.key_write_grads);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int i = static_cast<int>(threadIdx.x) / kWarp; i < s.count; i += kDeltaThreads / kWarp) {
+    float reads = 0.0F;
+    float writes = 0.0F;
+    for (std::int64_t e = lane; e < keys; e += kWarp) {
+      const std::int64_t at = i * keys + e;
+      reads += s.query(i, e) * query_grads[at] + s.key(i, e) * key_reads[at];
+      writes += s.key(i, e) * key_writes[at];
+    }
+    reads = warp_reduce(reads, Sum());
+    writes = warp_reduce(writes, Sum());
+    if (lane != 0) continue;
+    s.of_tokens(OfToken::Reads)[i] = reads;
+    s.of_tokens(OfToken::Writes)[i] = writes;
+  }
+  __syncthreads();
+}
+
+/// Adds what goes between tokens of the chunk.
+template <class T>
+__device__ void add_token_parts(const GradSlot<T>& s, DeltaTiles& tiles) {
+  const std::int64_t keys = s.in.shape.key_size;
+  const std::int64_t stride = s.in.shape.chunk_len;
+  const float* scores = s.square(s.scratch.scores);
+  const float* solver = s.square(s.scratch.inverse);
+  const auto add_to = [&](float* all) {
+    return [rows = s.key_rows(all), keys](std::int64_t i, std::int64_t e, float sum) {
+      rows[i * keys + e] += sum;
+    };
+  };
+  const auto key = [&](std::int64_t k, std::int64_t e) { return s.key(k, e); };
+  block_product(
+      tiles, s.count, keys, s.count,
+      [&](std::int64_t i, std::int64_t k) { return scores[i * stride + k]; }, key,
+      add_to(s.scratch.query_grads));
+  block_product(
+      tiles, s.count, keys, s.count,
+      [&](std::int64_t i, std::int64_t k) { return solver[i * stride + k]; }, key,
+      add_to(s.scratch.key_read_grads));
+  block_product(
+      tiles, s.count, keys, 2 * s.count,
+      [&](std::int64_t i, std::int64_t k) {
+        return k < s.count ? scores[k * stride + i] : solver[(k - s.count) * stride + i];
+      },
+      [&](std::int64_t k, std::int64_t e) {
+        return k < s.count ? s.query(k, e) : s.key(k - s.count, e);
+      },
+      add_to(s.scratch.key_write_grads));
+}
+
 template <class T>
 __global__ void key_grad_kernel(const GatedDeltaBackward op, const DeltaInputs in,
                                 const DeltaScratch scratch) {
   DeltaTiles& tiles = *dynamic_shared<DeltaTiles>();
   const GradSlot<T> s(op, in, scratch, blockIdx.z, blockIdx.y, blockIdx.x);
   slot_score_grads(s, tiles);
-  const std::int64_t keys = in.shape.key_size;
-  const std::int64_t values = in.shape.value_size;
-  const std::int64_t stride = in.shape.chunk_len;
-  const float* state = s.state(op.states);
-  const float* state_grad = s.state(scratch.state_grads);
-  const float* scores = s.square(scratch.scores);
-  const float* solver = s.square(scratch.inverse);
-  const float* updates = s.value_rows(scratch.updates);
-  const float* update_grads = s.value_rows(scratch.update_grads);
-  const auto put_to = [&](float* all) {
-    return [rows = s.key_rows(all), keys](std::int64_t i, std::int64_t e, float sum) {
-      rows[i * keys + e] = sum;
-    };
-  };
-  const auto state_then_keys = [&](std::int64_t k, std::int64_t e) {
-    return k < values ? state[e * values + k] : s.key(k - values, e);
-  };
-  block_product(
-      tiles, s.count, keys, values + s.count,
-      [&](std::int64_t i, std::int64_t k) {
-        return k < values ? s.output_grad(i, k) * s.of_token(OfToken::FromBegin, i)
-                          : scores[i * stride + k - values];
-      },
-      state_then_keys, put_to(scratch.query_grads));
-  block_product(
-      tiles, s.count, keys, values + s.count,
-      [&](std::int64_t i, std::int64_t k) {
-        return k < values ? -update_grads[i * values + k] * s.of_token(OfToken::Beta, i) *
-                                s.of_token(OfToken::FromBegin, i)
-                          : solver[i * stride + k - values];
-      },
-      state_then_keys, put_to(scratch.key_read_grads));
-  block_product(
-      tiles, s.count, keys, values + 2 * s.count,
-      [&](std::int64_t i, std::int64_t k) {
-        if (k < values) return updates[i * values + k] * s.of_token(OfToken::ToEnd, i);
-        k -= values;
-        return k < s.count ? scores[k * stride + i] : solver[(k - s.count) * stride + i];
-      },
-      [&](std::int64_t k, std::int64_t e) {
-        if (k < values) return state_grad[e * values + k];
-        k -= values;
-        return k < s.count ? s.query(k, e) : s.key(k - s.count, e);
-      },
-      put_to(scratch.key_write_grads));
+  slot_state_parts(s, tiles);
+  fill_state_decay_grads(s);
+  add_token_parts(s, tiles);
 }
 
-/// Gradients of the sums of g: what a decay to a token multiplies it multiplies with the token's
-/// query, or key where it reads the state; what it divides by, with its key where it writes.
+/// Gradients of each token's g: a plain sum of all that it decays. That is what reaches the token
+/// or a later one from an earlier one or from the chunk's begin, and what reaches the chunk's end
+/// from an earlier one or from the begin. A warp for each token.
 template <class T>
-__device__ void fill_decay_grads(const GradSlot<T>& s, float* decay_grads) {
-  const std::int64_t keys = s.in.shape.key_size;
-  const float* query_grads = s.key_rows(s.scratch.query_grads);
-  const float* reads = s.key_rows(s.scratch.key_read_grads);
-  const float* writes = s.key_rows(s.scratch.key_write_grads);
+__device__ void fill_decay_grads(const GradSlot<T>& s, std::int64_t state_tiles,
+                                 float* decay_grads) {
+  const float* pairs = s.square(s.scratch.pairs);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int i = static_cast<int>(threadIdx.x) / kWarp; i < s.count; i += kDeltaThreads / kWarp) {
     float sum = 0.0F;
-    for (std::int64_t e = lane; e < keys; e += kWarp) {
-      const std::int64_t at = i * keys + e;
-      sum += s.query(i, e) * query_grads[at] + s.key(i, e) * (reads[at] - writes[at]);
-    }
+    for (int at = lane; at < (s.count - i) * i; at += kWarp)
+      sum += pairs[(i + at / i) * s.in.shape.chunk_len + at % i];
+    for (int t = lane; t < s.count; t += kWarp)
+      sum += s.of_token(t < i ? OfToken::Writes : OfToken::Reads, t);
+    for (std::int64_t tile = lane; tile < state_tiles; tile += kWarp)
+      sum += s.scratch.state_sums[s.slot * state_tiles + tile];
     sum = warp_reduce(sum, Sum());
     if (lane == 0) decay_grads[i] = sum;
   }
   __syncthreads();
 }
 
-/// Gradients of b, from those of beta times beta: r u, and of a, from those of the sums of g.
+/// Gradients of b, from those of beta times beta: r u, and of a, from those of g.
 template <class T>
 __global__ void gate_grad_kernel(const GatedDeltaBackward op, const DeltaInputs in,
                                  const DeltaScratch scratch, std::int64_t state_tiles) {
   const GradSlot<T> s(op, in, scratch, blockIdx.z, blockIdx.y, blockIdx.x);
   auto* decay_grads = dynamic_shared<float>();
-  fill_decay_grads(s, decay_grads);
+  fill_decay_grads(s, state_tiles, decay_grads);
   if (threadIdx.x != 0) return;
-  for (std::int64_t tile = 0; tile < state_tiles; ++tile)
-    decay_grads[s.count - 1] += scratch.state_sums[s.slot * state_tiles + tile];
-  float later = 0.0F;  // gradient of a token's g: of the sums from it to its document's end
   float of_dt_bias = 0.0F;
   float of_a_log = 0.0F;
-  for (int i = s.count - 1; i >= 0; --i) {
+  for (int i = 0; i < s.count; ++i) {
     const DeltaGate gate = delta_gate(s, i);
     T* dba = static_cast<T*>(op.dba) + (s.row + i) * op.dba_stride;
-    later += decay_grads[i];
     const bool begins = op.positions != nullptr && op.positions[s.row + i] == 0;
-    const float decay_grad = begins || gate.decay < kNoDecayLeft ? 0.0F : later;
-    if (begins) later = 0.0F;
+    const float decay_grad = begins ? 0.0F : decay_grads[i];
     of_dt_bias += decay_grad * gate.slope;
     of_a_log += decay_grad * gate.decay;
     dba[s.head] = from_float<T>(s.of_token(OfToken::Products, i) * (1.0F - gate.beta));

@@ -163,6 +163,7 @@ DeltaScratch delta_scratch(const GatedDeltaBackward& op, std::byte* memory) {
   scratch.update_grads = taker.take(rows * shape.value_size);
   scratch.state_grads = taker.take(shape.state_size() * shape.chunks());
   scratch.state_sums = taker.take(slots * ceil_div(shape.value_size, kDeltaTile));
+  scratch.pairs = taker.take(rows * shape.chunk_len);
   scratch.query_grads = taker.take(rows * shape.key_size);
   scratch.key_read_grads = taker.take(rows * shape.key_size);
   scratch.key_write_grads = taker.take(rows * shape.key_size);

@@ -16,10 +16,6 @@ namespace meshplan::kernels {
 constexpr std::int64_t kMaxDeltaChunk = 64;
 constexpr float kDeltaNormEpsilon = 1e-6F;  // added to the squared lengths of queries and keys
 
-/// A token whose decay is below e to this forgets all, and has no gradient of it: sums of what
-/// cancels would be all that is left.
-constexpr float kNoDecayLeft = -87.0F;
-
 struct GatedDeltaShape {
   std::int64_t num_sequences = 0;  // B
   std::int64_t seq_len = 0;        // S

@@ -68,7 +68,8 @@ void compute_update_grads(const Head& h) {
   }
 }
 
-/// Gradients of q k^T and of k k^T inside L, times the decays; the products r u of each token.
+/// Gradients of q k^T and of k k^T inside L, times the decays; their products with those, which are
+/// the gradients of the decays' logarithms; the products r u of each token.
 void compute_score_grads(const Head& h) {
   const GatedDeltaLayout& layout = h.layout();
   const int64_t n = h.chunk.count;
@@ -85,71 +86,96 @@ void compute_score_grads(const Head& h) {
     h.at(layout.products)[i] = solver[first + i];
     for (int64_t j = 0; j < round_up(i + 1, kDeltaBlock); j += kLanes) {
       const Vec decay = load(h.at(layout.decays) + first + j);
-      store(scores + first + j, load(scores + first + j) * decay);
-      store(solver + first + j, load(solver + first + j) * decay * -beta);
+      const Vec of_score = load(scores + first + j) * decay;
+      const Vec of_solver = load(solver + first + j) * decay * -beta;
+      store(scores + first + j, of_score);
+      store(solver + first + j, of_solver);
+      store(h.at(layout.pairs) + first + j,
+            of_score * load(h.at(layout.query_keys) + first + j) +
+                of_solver * load(h.at(layout.key_keys) + first + j));
     }
     solver[first + i] = 0.0F;
   }
 }
 
-/// Adds `part` (C, Ek) to a gradient and its products with the rows it is a gradient of, times
-/// `sign`, to the gradients of the sums of g: what a decay to a token multiplies it multiplies with
-/// the token's query, or key where it reads the state; what it divides by, with its key where it
-/// writes.
-void add_part(const Head& h, float* grad, const float* rows, float sign) {
-  const GatedDeltaLayout& layout = h.layout();
-  for (int64_t i = 0; i < h.chunk.count; ++i) {
-    const float* part = h.at(layout.part) + i * layout.key;
-    h.at(layout.decay_grads)[i] += sign * dot(part, rows + i * layout.key, layout.key);
-    add_row(grad + i * layout.key, part, 1.0F, layout.key);
-  }
-}
-
-/// part = factor_i (values times a transposed state), row by row.
+/// part = factor_i (values times a transposed state), row by row; adds its products with `rows`,
+/// which the state was read or written by, to `sums`.
 template <class Factor>
-void multiply_state(const Head& h, const float* values, const float* transposed, Factor factor) {
+void multiply_state(const Head& h, const float* values, const float* transposed, Factor factor,
+                    const float* rows, float* sums) {
   const GatedDeltaLayout& layout = h.layout();
   float* part = h.at(layout.part);
   multiply(part, layout.key, values, layout.value, transposed, layout.key, h.chunk.count,
            layout.key, h.chunk.op.shape.value_size, false);
-  for (int64_t i = 0; i < h.chunk.count; ++i)
+  for (int64_t i = 0; i < h.chunk.count; ++i) {
     scale_row(part + i * layout.key, factor(i), layout.key);
+    sums[i] += dot(part + i * layout.key, rows + i * layout.key, layout.key);
+  }
 }
 
-/// Gradients of query and key, and of the sums of g.
+/// Gradients of query and key, and of the decays from and to the chunk's ends.
 void compute_key_grads(const Head& h) {
   const GatedDeltaLayout& layout = h.layout();
   const int64_t n = h.chunk.count;
   const float* scores = h.at(layout.score_grads);
   const float* solver = h.at(layout.solver_grads);
+  const float* query = h.at(layout.query);
   const float* keys = h.at(layout.keys);
   const float* from_begin = h.at(layout.from_begin);
   float* part = h.at(layout.part);
-  for (int64_t i = 0; i < n; ++i) h.at(layout.decay_grads)[i] = 0.0F;
+  float* reads = h.at(layout.reads);
+  float* writes = h.at(layout.writes);
+  for (int64_t i = 0; i < n; ++i) reads[i] = writes[i] = 0.0F;
+  const auto add_part_to = [&](int64_t grad) { add_row(h.at(grad), part, 1.0F, n * layout.key); };
 
-  multiply_state(h, h.at(layout.output), h.at(layout.state_transposed),
-                 [&](int64_t i) { return from_begin[i]; });
+  multiply_state(
+      h, h.at(layout.output), h.at(layout.state_transposed),
+      [&](int64_t i) { return from_begin[i]; }, query, reads);
   add_lower_times(part, scores, layout.rows, keys, layout.key, n);
-  add_part(h, h.at(layout.query_grad), h.at(layout.query), 1.0F);
+  add_part_to(layout.query_grad);
 
-  multiply_state(h, h.at(layout.update_grads), h.at(layout.state_transposed),
-                 [&](int64_t i) { return -h.at(layout.beta)[i] * from_begin[i]; });
+  multiply_state(
+      h, h.at(layout.update_grads), h.at(layout.state_transposed),
+      [&](int64_t i) { return -h.at(layout.beta)[i] * from_begin[i]; }, keys, reads);
   add_lower_times(part, solver, layout.rows, keys, layout.key, n);
-  add_part(h, h.at(layout.key_grad), keys, 1.0F);
+  add_part_to(layout.key_grad);
 
-  multiply_state(h, h.at(layout.updates), h.at(layout.state_grad_transposed),
-                 [&](int64_t i) { return h.at(layout.to_end)[i]; });
-  float written = 0.0F;  // of what the tokens leave in the state at the chunk's end
-  for (int64_t i = 0; i < n; ++i)
-    written += dot(part + i * layout.key, keys + i * layout.key, layout.key);
-  const float kept = dot(h.at(layout.state), h.state_grad, layout.key * layout.value);
-  add_lower_transposed_times(part, scores, layout.rows, h.at(layout.query), layout.key, n);
+  multiply_state(
+      h, h.at(layout.updates), h.at(layout.state_grad_transposed),
+      [&](int64_t i) { return h.at(layout.to_end)[i]; }, keys, writes);
+  add_lower_transposed_times(part, scores, layout.rows, query, layout.key, n);
   add_lower_transposed_times(part, solver, layout.rows, keys, layout.key, n);
-  add_part(h, h.at(layout.key_grad), keys, -1.0F);
-  h.at(layout.decay_grads)[n - 1] += written + state_decay(h.chunk) * kept;
+  add_part_to(layout.key_grad);
 }
 
-/// Gradients of b, from those of beta times beta: r u, and of a, from those of the sums of g.
+/// Gradients of each token's g: a plain sum of all that it decays. That is what reaches the token
+/// or a later one from an earlier one or from the chunk's begin, and what reaches the chunk's end
+/// from an earlier one or from the begin. Differences of the sums of all that a token reads and
+/// writes would be cheaper, and carry the rounding of what it reads of itself, which nothing
+/// decays.
+void compute_decay_grads(const Head& h) {
+  const GatedDeltaLayout& layout = h.layout();
+  const int64_t n = h.chunk.count;
+  float* grads = h.at(layout.decay_grads);
+  float passing =
+      state_decay(h.chunk) * dot(h.at(layout.state), h.state_grad, layout.key * layout.value);
+  for (int64_t i = 0; i < n; ++i) {
+    grads[i] = passing;
+    passing += h.at(layout.writes)[i];
+  }
+  float* later = h.at(layout.later);  // of each token to all of those that have been passed
+  memset(later, 0, static_cast<size_t>(layout.rows) * sizeof(float));
+  float reads = 0.0F;
+  for (int64_t i = n - 1; i >= 0; --i) {
+    add_row(later, h.at(layout.pairs) + i * layout.rows, 1.0F, round_up(i + 1, kLanes));
+    reads += h.at(layout.reads)[i];
+    Vec earlier{};
+    for_each_vec(0, i, [&](int64_t j, auto part) { earlier += load(later + j, part); });
+    grads[i] += reads + sum(earlier);
+  }
+}
+
+/// Gradients of b, from those of beta times beta: r u, and of a, from those of g.
 template <class T>
 void compute_gate_grads(const Head& h, float* sums) {
   const GatedDeltaLayout& layout = h.layout();
@@ -157,19 +183,16 @@ void compute_gate_grads(const Head& h, float* sums) {
   const int64_t head = h.chunk.value_head(h.member);
   const float dt_bias = decay_weight(op.dt_bias, op.decay_dtype, head);
   const float rate = scalar_exp(decay_weight(op.a_log, op.decay_dtype, head));
-  float later = 0.0F;  // gradient of a token's g: of the sums from it to its document's end
   float of_dt_bias = 0.0F;
   float of_a_log = 0.0F;
-  for (int64_t i = h.chunk.count - 1; i >= 0; --i) {
+  for (int64_t i = 0; i < h.chunk.count; ++i) {
     const int64_t at = (h.chunk.row() + i) * op.ba_stride;
     const T* ba = static_cast<const T*>(op.ba) + at;
     T* dba = static_cast<T*>(op.dba) + (h.chunk.row() + i) * op.dba_stride;
     const float a = load(ba + op.shape.value_heads + head, Tail{1})[0];
     const DeltaGate gate = delta_gate(load(ba + head, Tail{1})[0], a, dt_bias, rate);
-    later += h.at(layout.decay_grads)[i];
     const bool begins = op.positions != nullptr && op.positions[h.chunk.row() + i] == 0;
-    const float decay_grad = begins || gate.decay < kNoDecayLeft ? 0.0F : later;
-    if (begins) later = 0.0F;
+    const float decay_grad = begins ? 0.0F : h.at(layout.decay_grads)[i];
     of_dt_bias += decay_grad * gate.slope;
     of_a_log += decay_grad * gate.decay;
     store(dba + head, splat(h.at(layout.products)[i] * (1.0F - gate.beta)), Tail{1});
@@ -228,6 +251,7 @@ void backward_chunk(const Chunk& chunk, float* sums) {
     compute_update_grads<T>(h);
     compute_score_grads(h);
     compute_key_grads(h);
+    compute_decay_grads(h);
     compute_gate_grads<T>(h, sums + 2 * chunk.value_head(member));
     advance_state_grad(h);
   }
