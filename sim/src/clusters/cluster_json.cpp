@@ -44,6 +44,14 @@ constexpr double kSmallest = 1e-12;       // bound of what must be positive
 constexpr double kLargestTile = 1 << 16;  // rows or columns
 constexpr double kLargestFactor = 1e6;    // of a ratio: larger ones are mistakes
 
+/// A flag that files leave out where it is not set.
+template <class Visitor>
+void stated_flag(Visitor& v, std::string_view key, bool& flag, std::string_view meaning) {
+  std::optional<bool> spelled = flag ? std::optional(true) : std::nullopt;
+  v.stated(key, spelled, meaning);
+  flag = spelled.value_or(false);
+}
+
 }  // namespace
 
 template <class Visitor>
@@ -81,6 +89,7 @@ template <class Visitor>
 void fields(Visitor& v, Device& d) {
   v.required("name", d.name, "as on the data sheet", of_name());
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
+  v.stated("source", d.source, "where its figures are public");
   v.optional("architecture", d.architecture, "generation of a GPU");
   v.optional("operators", d.operators,
              "device whose measured operators correct the formulas: a100_sxm, h100_sxm, b200_sxm, "
@@ -92,7 +101,10 @@ void fields(Visitor& v, Device& d) {
              between(kSmallest, limits::kRate));
   v.required("memory_gb_per_s", d.memory_gb_per_s, "memory bandwidth of one rank alone",
              between(kSmallest, limits::kRate));
-  v.optional("num_units", d.num_units, "SMs, or cores of one rank", between(1, limits::kRanks));
+  v.optional("num_units", d.num_units, "SMs or CUs, or cores of one rank",
+             between(1, limits::kRanks));
+  v.stated("clock_ghz", d.clock_ghz, "of these units, where the peak does not tell it",
+           between(kSmallest, kLargestFactor));
   v.optional("launch_us", d.launch_us, "fixed time of every operation",
              between(0, limits::kSeconds));
   v.optional("host_issue_us", d.host_issue_us, "host time to issue one operation",
@@ -113,6 +125,9 @@ void fields(Visitor& v, FabricLevel& l) {
              between(kSmallest, limits::kRate));
   v.optional("ranks_per_link", l.ranks_per_link, "ranks that share one link",
              between(1, limits::kRanks));
+  stated_flag(
+      v, "full_mesh", l.full_mesh,
+      "an equal part of a rank's link goes to each other rank of its group, not to a switch");
   v.optional("oversubscription", l.oversubscription, "offered traffic over capacity",
              between(1, kLargestFactor));
   v.optional("reached", l.reached, "part of the links' rate that large collectives reach",
@@ -244,6 +259,8 @@ void validate_fabric(const Cluster& c, const std::string& file) {
     const int ranks = c.fabric[l].ranks_per_group;
     const auto path = fmt::format("fabric[{}].ranks_per_group", l);
     const bool last = l + 1 == c.fabric.size();
+    if (c.fabric[l].full_mesh && ranks < 2)
+      fail(file, path, fmt::format("a full mesh connects at least 2 ranks, got {}", ranks));
     if (ranks == 0) {
       if (!last) fail(file, path, "0 (all ranks) is for the last level only");
       continue;

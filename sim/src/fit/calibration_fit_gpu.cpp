@@ -27,9 +27,9 @@ Architecture architecture_of(const std::string& capability) {
   if (capability == "8.9") return Architecture::Ada;
   if (capability.starts_with("8.")) return Architecture::Ampere;
   if (capability.starts_with("9.")) return Architecture::Hopper;
-  if (capability.starts_with("10.") || capability.starts_with("11.") ||
-      capability.starts_with("12."))
+  if (capability.starts_with("10.") || capability.starts_with("11."))
     return Architecture::Blackwell;
+  if (capability.starts_with("12.")) return Architecture::BlackwellRtx;
   return Architecture::Other;
 }
 

@@ -109,6 +109,7 @@ class OperatorFitter {
 Architecture relative_of(Architecture architecture) {
   switch (architecture) {
     case Architecture::Ampere:  // both multiply from registers, while their warps wait
+    case Architecture::BlackwellRtx:
       return Architecture::Ada;
     case Architecture::Ada:
       return Architecture::Ampere;
@@ -116,6 +117,8 @@ Architecture relative_of(Architecture architecture) {
       return Architecture::Blackwell;
     case Architecture::Blackwell:
       return Architecture::Hopper;
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return Architecture::Other;
   }
@@ -153,6 +156,9 @@ void set_rates(OperatorConstants& c, Architecture architecture, const Architectu
       c.links_blackwell = rates.links;
       c.nvls_blackwell = rates.nvls;
       return;
+    case Architecture::BlackwellRtx:  // these have no rates of their own
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return;
   }

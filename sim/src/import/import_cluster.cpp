@@ -52,6 +52,10 @@ int capability_of(Architecture architecture) {
       return 90;
     case Architecture::Blackwell:
       return 100;
+    case Architecture::BlackwellRtx:
+      return 120;
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return 70;
   }

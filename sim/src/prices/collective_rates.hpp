@@ -13,6 +13,9 @@ int inner_members(const GroupPlacement& placement, int level);
 /// reach.
 double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level);
 
+/// What a rank sends to one other rank of a domain of this level per second.
+double pair_bytes_per_s(const Cluster& cluster, int level);
+
 /// Part of a level's rate that an all-to-all reaches.
 double all_to_all_fraction(const Cluster& cluster, int level);
 

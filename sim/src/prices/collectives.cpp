@@ -245,9 +245,8 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
     double best = std::numeric_limits<double>::infinity();
     for (const Protocol& protocol : cluster.communication.protocols)
       best = std::min(
-          best,
-          protocol.base_us / kMicroseconds + hop_seconds(cluster, level, protocol) +
-              at_bytes / (link_capacity_bytes_per_s(cluster, level) * protocol.bandwidth_fraction));
+          best, protocol.base_us / kMicroseconds + hop_seconds(cluster, level, protocol) +
+                    at_bytes / (pair_bytes_per_s(cluster, level) * protocol.bandwidth_fraction));
     return best;
   };
   const GroupPlacement pair{.size = 2};

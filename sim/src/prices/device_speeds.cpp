@@ -14,9 +14,12 @@ namespace {
 // Rate of fused attention's backward over its forward's: 561 of 648 TFLOP/s (FlashAttention-3), 370
 // to 581 of 484 to 688 (cuDNN 9), both on H100 with heads of 128.
 constexpr double kBackwardRate = 0.75;
-constexpr double kExponentialsPerClock = 16;  // of an SM (CUDA programming guide, table of rates)
-constexpr int kAttentionTile = 128;           // queries that a thread block holds
-constexpr double kMostOfPeak = 0.93;          // that products reach where no power limit counts
+// Of an SM (CUDA programming guide, table of rates). A CU has four units of 16 lanes that take four
+// clocks for one, on CDNA 4 two (AMD CDNA 4 white paper: twice the rate of transcendentals).
+constexpr double kExponentialsPerClock = 16;
+constexpr double kExponentialsOfCdna4 = 2;  // over the others'
+constexpr int kAttentionTile = 128;         // queries that a thread block holds
+constexpr double kMostOfPeak = 0.93;        // that products reach where no power limit counts
 constexpr double kTera = 1e12;
 
 double half_precision_peak(const Device& device) {
@@ -25,6 +28,11 @@ double half_precision_peak(const Device& device) {
         found != device.peak_tflop_per_s.end())
       return found->second * kTera;
   return 0;
+}
+
+/// AMD's: nothing that was fitted on NVIDIA's kernels and NCCL speaks of them.
+bool is_cdna(Architecture architecture) {
+  return architecture == Architecture::Cdna3 || architecture == Architecture::Cdna4;
 }
 
 /// A board's clock at load over that of the measured boards of its architecture. Dynamic power is
@@ -38,16 +46,20 @@ double clock_under_power(const Device& device) {
   return std::pow(device.power_w / peak / measured, kPowerExponent);
 }
 
-/// Multiply-adds of 16-bit matrix units per SM and clock, times two (architecture white papers).
+/// Multiply-adds of 16-bit matrix units per SM, or CU, and clock, times two (architecture white
+/// papers).
 double flop_per_clock(Architecture architecture) {
   switch (architecture) {
     case Architecture::Ampere:
+    case Architecture::Cdna3:
       return 2048;
     case Architecture::Hopper:
+    case Architecture::Cdna4:
       return 4096;
     case Architecture::Blackwell:
       return 8192;
     case Architecture::Ada:
+    case Architecture::BlackwellRtx:
     case Architecture::Other:
       return 1024;
   }
@@ -63,6 +75,7 @@ double flop_per_clock(Architecture architecture) {
 /// ps, 394 and 766, the tables' 681. On Blackwell training and serving stacks take kernels of one
 /// library.
 double generation_fraction(FlashGeneration generation, Architecture architecture) {
+  if (is_cdna(architecture)) return 1;  // kernels of their own; the file says what they reach
   constexpr double kFirstOverSecond = 0.62;
   constexpr double kSecondOnA100 = 216.0 / 166;
   constexpr double kThirdOnH100 = 766.0 / 681;
@@ -96,20 +109,29 @@ StepFactors step_factors(Architecture architecture, const Constants& c) {
   switch (architecture) {
     case Architecture::Ampere:
     case Architecture::Ada:
+    case Architecture::BlackwellRtx:
       return {c.step_ampere, c.step_ampere};
     case Architecture::Hopper:
       return {c.step_hopper, c.step_hopper};
     case Architecture::Blackwell:
       return {c.step_blackwell_half, c.step_blackwell};
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return {};
   }
   throw InvariantError("unknown architecture");
 }
 
+double exponentials_per_clock(Architecture architecture) {
+  return kExponentialsPerClock * (architecture == Architecture::Cdna4 ? kExponentialsOfCdna4 : 1.0);
+}
+
 }  // namespace
 
 double unit_clocks_per_s(const Device& device) {
+  constexpr double kGiga = 1e9;
+  if (device.clock_ghz) return *device.clock_ghz * kGiga * device.num_units;
   return half_precision_peak(device) / flop_per_clock(device.architecture);
 }
 
@@ -119,15 +141,17 @@ Cluster with_operator_speeds(const Cluster& data_sheet, const OperatorConstants&
   if (device.kind == DeviceKind::Cpu) return cluster;
   Efficiency& efficiency = device.efficiency;
   const ArchitectureRates rates = rates_of(device.architecture, c);
+  efficiency.attention_tile = kAttentionTile;
+  efficiency.exponentials_per_ps =
+      unit_clocks_per_s(device) * exponentials_per_clock(device.architecture) / kTera;
+  if (is_cdna(device.architecture)) return cluster;
   cluster.communication.own_part = c.own_part;
   cluster.communication.all_to_all_inner = c.all_to_all;
   for (Protocol& protocol : cluster.communication.protocols)
     if (protocol.name == "simple") protocol.base_us = c.simple_us;
-  efficiency.attention_tile = kAttentionTile;
   efficiency.attention_block_us = c.attention_block_us;
   efficiency.clock = 1;
-  efficiency.exponentials_per_ps =
-      unit_clocks_per_s(device) * kExponentialsPerClock / kTera / c.exponentials;
+  efficiency.exponentials_per_ps /= c.exponentials;
   if (device.architecture == Architecture::Other) return cluster;
   const double clock = clock_under_power(device);
   efficiency.gemm = std::min(kMostOfPeak, rates.product * clock);
@@ -136,7 +160,8 @@ Cluster with_operator_speeds(const Cluster& data_sheet, const OperatorConstants&
   efficiency.fp8_block = rates.fp8_block > 0 ? rates.fp8_block / rates.product : 1;
   efficiency.fp4 = rates.fp4 > 0 ? rates.fp4 / rates.product : 1;
   efficiency.attention_forward = rates.attention * std::min(1.0, clock);
-  if (!cluster.fabric.empty()) cluster.fabric.front().reached = rates.links;
+  const bool inside = !cluster.fabric.empty() && cluster.devices_per_node > 1;
+  if (inside) cluster.fabric.front().reached = rates.links;
   cluster.communication.nvls = rates.nvls;
   cluster.communication.nvls_us = rates.nvls > 0 ? c.nvls_us : 0;
   return cluster;
@@ -156,10 +181,12 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashG
   efficiency.attention_backward = efficiency.attention_forward * kBackwardRate;
   efficiency.exponentials_per_ps /= step.other;
   efficiency.clock = 1 / step.other;
-  efficiency.memory = c.memory;
-  device.launch_us = operator_constants().kernel_us;
+  if (!is_cdna(device.architecture)) {
+    efficiency.memory = c.memory;
+    device.launch_us = operator_constants().kernel_us;
+    cluster.communication.all_to_all = c.all_to_all;
+  }
   cluster.communication.device_share = c.dp_exposed;
-  cluster.communication.all_to_all = c.all_to_all;
   cluster.jitter = c.jitter;
   cluster.step_overhead_ms = c.step_overhead_ms;
   return cluster;

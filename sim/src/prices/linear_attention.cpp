@@ -13,8 +13,8 @@
 namespace meshplan::sim {
 namespace {
 
-/// L2 cache of an architecture's largest board: A100 40 MiB, L40S 96, H100 50, B200 126 (NVIDIA's
-/// architecture white papers and data sheets).
+/// Last cache of an architecture's largest board: A100 40 MiB, L40S 96, H100 50, B200 126, RTX PRO
+/// 6000 128 (NVIDIA's architecture white papers and data sheets), MI300X and MI355X 256 (AMD's).
 double cache_bytes(Architecture architecture) {
   constexpr double kMebibyte = 1 << 20;
   switch (architecture) {
@@ -26,6 +26,11 @@ double cache_bytes(Architecture architecture) {
       return 50 * kMebibyte;
     case Architecture::Blackwell:
       return 126 * kMebibyte;
+    case Architecture::BlackwellRtx:
+      return 128 * kMebibyte;
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
+      return 256 * kMebibyte;
     case Architecture::Other:
       return 0;
   }

@@ -38,6 +38,9 @@ double nvls_efficiency(Architecture architecture) {
       return 0.74;
     case Architecture::Ampere:
     case Architecture::Ada:
+    case Architecture::BlackwellRtx:
+    case Architecture::Cdna3:  // no switch
+    case Architecture::Cdna4:
     case Architecture::Other:
       return 0;
   }

@@ -36,6 +36,11 @@ HostLink host_link(const Device& device) {
       if (device.power_w > kSuperchipPowerW)  // NVLink-C2C 900 GB/s, both ways, for two devices;
         return reached(900.0 / 2 / 2, 512.0 / 2);  // LPDDR5X of one Grace
       return reached(64, 716.8 / kDevicesOfDgx);   // PCIe 5.0 x16; 16 channels of DDR5-5600
+    case Architecture::BlackwellRtx:
+      return reached(64, 716.8 / kDevicesOfDgx);
+    case Architecture::Cdna3:  // PCIe 5.0 x16; two EPYC with 12 channels of DDR5-4800 each
+    case Architecture::Cdna4:
+      return reached(64, 921.6 / kDevicesOfDgx);
     case Architecture::Other:
       return reached(32, 409.6 / kDevicesOfDgx);
   }

@@ -80,6 +80,7 @@ ArchitectureRates rates_of(Architecture architecture, const OperatorConstants& c
     case Architecture::Ampere:
       return {
           .product = c.product_ampere, .attention = c.attention_ampere, .links = c.links_ampere};
+    case Architecture::BlackwellRtx:  // none was timed; both multiply from registers
     case Architecture::Ada:
       return {.product = c.product_ada,
               .fp8 = c.fp8_ada,
@@ -104,8 +105,26 @@ ArchitectureRates rates_of(Architecture architecture, const OperatorConstants& c
               .attention = c.attention_blackwell,
               .links = c.links_blackwell,
               .nvls = c.nvls_blackwell};
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return {};
+  }
+  throw InvariantError("unknown architecture");
+}
+
+bool is_measured(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::Ampere:
+    case Architecture::Ada:
+    case Architecture::Hopper:
+    case Architecture::Blackwell:
+      return true;
+    case Architecture::BlackwellRtx:
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
+    case Architecture::Other:
+      return false;
   }
   throw InvariantError("unknown architecture");
 }
@@ -116,12 +135,15 @@ double measured_watts_per_tflop(Architecture architecture) {
   switch (architecture) {
     case Architecture::Ampere:
       return 400.0 / 312;
+    case Architecture::BlackwellRtx:
     case Architecture::Ada:
       return 350.0 / 362;
     case Architecture::Hopper:
       return 700.0 / 989.4;
     case Architecture::Blackwell:
       return 0.4666;
+    case Architecture::Cdna3:
+    case Architecture::Cdna4:
     case Architecture::Other:
       return 0;
   }

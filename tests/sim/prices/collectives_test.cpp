@@ -41,6 +41,25 @@ TEST_CASE("A ring all-reduce takes 2 (n-1)/n m / B and 2 (n-1) hops", "[sim][col
   CHECK(ring(Collective::Broadcast, 1e9, cluster, {0, 1, 2, 3}) == Approx(0.010 + 3e-6));
 }
 
+// 7 links of 10 GB/s from each of 8 ranks to the others: two ranks have one of them, four have
+// three, and a message to one rank travels over one.
+TEST_CASE("In a full mesh a group has the links between its members", "[sim][collectives]") {
+  Cluster cluster = two_levels(2, 8);
+  cluster.fabric.front().link_gb_per_s = 70;
+  cluster.fabric.front().full_mesh = true;
+  const auto seconds = [&](const std::vector<int>& ranks) {
+    return ring(Collective::AllGather, 1e9, cluster, ranks);
+  };
+  CHECK(seconds({0, 1}) == Approx(1.0 / 10 + 1e-6));
+  CHECK(seconds({0, 1, 2, 3}) == Approx(3.0 / 30 + 3e-6));
+  CHECK(seconds({0, 1, 2, 3, 4, 5, 6, 7}) == Approx(7.0 / 70 + 7e-6));
+  CHECK(seconds({0, 8}) == Approx(1.0 / 10 + 10e-6));  // the network's link, which is no mesh
+  CHECK(price_transfer(1'000'000'000, place(cluster, {0, 1}), cluster).seconds ==
+        Approx(1.0 / 10 + 1e-6));
+  cluster.fabric.front().full_mesh = false;
+  CHECK(seconds({0, 1}) == Approx(1.0 / 70 + 1e-6));
+}
+
 TEST_CASE("A group of one rank needs nothing", "[sim][collectives]") {
   const Cluster cluster = two_levels(1, 4);
   CHECK(price_collective(Collective::AllReduce, 1 << 20, place(cluster, {2}), cluster).seconds ==

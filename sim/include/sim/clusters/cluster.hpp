@@ -16,8 +16,10 @@ namespace meshplan::sim {
 
 enum class DeviceKind { Gpu, Cpu };
 
-/// GPU generations whose matrix units differ; Other: none of these, or not a GPU.
-enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell };
+/// GPU generations whose matrix units differ; Other: none of these, or not a GPU. BlackwellRtx:
+/// graphics boards of that generation (compute capability 12), whose matrix units are issued like
+/// Ada's. Cdna: AMD Instinct.
+enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell, BlackwellRtx, Cdna3, Cdna4 };
 
 /// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it
 /// down.
@@ -47,6 +49,8 @@ struct Device {
   Architecture architecture = Architecture::Other;
   std::string operators;  // measured ones that speak for it, a name in sim/operators; may be empty
   double power_w = 0;     // board power limit; 0 = not stated
+  std::optional<double> clock_ghz;                 // of its units, where the peak does not tell it
+  std::optional<std::string> source;               // where its figures are public
   std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype or "fp8": {"bf16": 989}
   double memory_gib = 0;        // of one device; of the whole host if ranks are CPU processes
   double memory_gb_per_s = 0;   // reached by one rank alone
@@ -65,6 +69,8 @@ struct FabricLevel {
   double latency_us = 0;     // of one hop
   double link_gb_per_s = 0;  // one link, one direction, as reached by large messages
   int ranks_per_link = 1;    // ranks that share one link
+  bool full_mesh = false;    // no switch: equal parts of a rank's link go to each other rank of its
+                             // group, so n ranks have n - 1 of these parts
   double oversubscription = 1.0;  // traffic entering the level over what it can carry
   double reached = 1.0;           // of the links' rate by large collectives, as measured
   std::string operators;          // measured collectives that speak for it, as Device::operators

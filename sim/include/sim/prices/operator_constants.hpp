@@ -92,6 +92,10 @@ struct ArchitectureRates {
 };
 ArchitectureRates rates_of(Architecture architecture, const OperatorConstants& constants);
 
+/// Were operators of this generation timed, so that its rates are fitted? What a GPU of another one
+/// reaches is assumed: its file says it, or a relative's rates stand in.
+bool is_measured(Architecture architecture);
+
 /// Watts of board power for each TFLOP/s (16 bit) of the boards that the constants were measured
 /// on; 0 if none was. A board of the same silicon with less has a lower clock at load.
 double measured_watts_per_tflop(Architecture architecture);
