@@ -1,13 +1,10 @@
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <optional>
 #include <set>
 #include <tuple>
 
 #include "clusters/architecture_names.hpp"
-#include "core/embedded_file.hpp"
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
@@ -34,8 +31,6 @@ struct EnumNames<sim::FabricOffer> {
 }  // namespace meshplan
 
 namespace meshplan::sim {
-
-std::span<const EmbeddedFile> cluster_presets();
 
 namespace {
 
@@ -137,6 +132,18 @@ void fields(Visitor& v, FabricLevel& l) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, About& a) {
+  v.required("vendor", a.vendor, "who sells it, e.g. NVIDIA, AWS, or generic", of_name());
+  v.optional("instances", a.instances, "names that stand for a preset, e.g. p5.48xlarge",
+             of_name());
+  v.stated("usd_per_device_hour", a.usd_per_device_hour, "list price on demand",
+           between(0, limits::kRate));
+  v.optional("price_of", a.price_of, "region and date of the price");
+  v.optional("sources", a.sources, "where the nodes' figures are public");
+  v.optional("assumed", a.assumed, "what none of them says");
+}
+
+template <class Visitor>
 void fields(Visitor& v, OtherNodes& n) {
   v.required("num_nodes", n.num_nodes, "of this type", between(1, limits::kRanks));
   v.required("device", n.device, "what a rank computes on");
@@ -220,6 +227,7 @@ template <class Visitor>
 void fields(Visitor& v, Cluster& c) {
   v.required("schema_version", c.schema_version, "1", between(1, 1));
   v.required("name", c.name, "what it is called", of_name());
+  v.stated("about", c.about, "vendor, names, price and sources; nothing is predicted from it");
   v.required("num_nodes", c.num_nodes, "hosts", between(1, limits::kRanks));
   v.required("devices_per_node", c.devices_per_node, "ranks of a host", between(1, limits::kRanks));
   v.optional("cores_per_host", c.cores_per_host, "shared by the ranks of a cpu host",
@@ -388,75 +396,14 @@ std::string cluster_schema() {
 }
 
 std::string hash_of(const Cluster& cluster) {
-  return hex(content_hash(to_json(cluster)));
+  return hex(content_hash(to_json(without_description(cluster))));
 }
 
-std::vector<std::string> cluster_names() {
-  std::vector<std::string> names;
-  for (const auto& preset : cluster_presets()) names.emplace_back(preset.name);
-  std::ranges::sort(names);
-  return names;
-}
-
-namespace {
-
-std::optional<Cluster> find_preset(std::string_view name) {
-  for (const auto& preset : cluster_presets())
-    if (preset.name == name) return parse_cluster(preset.text, fmt::format("preset {}", name));
-  return std::nullopt;
-}
-
-/// "800" of "a100-80g-800g-node", the rate of a node's network in Gb/s.
-struct NodeRate {
-  std::string base;
-  double gbit_per_s = 0;
-};
-
-std::optional<NodeRate> node_rate(std::string_view name) {
-  constexpr std::string_view kSuffix = "g-node";
-  if (!name.ends_with(kSuffix)) return std::nullopt;
-  name.remove_suffix(kSuffix.size());
-  const std::size_t dash = name.rfind('-');
-  if (dash == std::string_view::npos || dash == 0) return std::nullopt;
-  const std::string_view digits = name.substr(dash + 1);
-  int rate = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rate);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  if (rate < 10 || rate >= 100'000 || digits.front() == '0') return std::nullopt;
-  return NodeRate{std::string(name.substr(0, dash)), static_cast<double>(rate)};
-}
-
-/// The named rate as network cards of 100, 200 or (beside Hopper and later) 400 Gb/s, the largest
-/// that still gives a card to every second device; several devices share a card where there are
-/// fewer.
-void set_network(Cluster& cluster, double gbit_per_s) {
-  constexpr double kProtocolShare = 0.96;  // of the line rate, as in the other presets
-  constexpr double kBitsPerByte = 8;
-  FabricLevel& level = cluster.fabric.back();
-  double card = 100;
-  const bool newest = cluster.device.architecture != Architecture::Ampere;
-  for (const double larger : {200.0, 400.0})
-    if ((larger < 400 || newest) && gbit_per_s / larger >= cluster.devices_per_node / 2.0)
-      card = larger;
-  level.name = fmt::format("rdma-{:.0f}g-node", gbit_per_s);
-  level.ranks_per_link =
-      std::max(1, static_cast<int>(std::lround(cluster.devices_per_node * card / gbit_per_s)));
-  level.link_gb_per_s = kProtocolShare * gbit_per_s / kBitsPerByte /
-                        (static_cast<double>(cluster.devices_per_node) / level.ranks_per_link);
-}
-
-}  // namespace
-
-Cluster load_data_sheet(std::string_view name) {
-  if (auto preset = find_preset(name)) return *preset;
-  if (const auto rate = node_rate(name))
-    for (const std::string& base : {rate->base, rate->base + "-generic"})
-      if (auto preset = find_preset(base); preset && !preset->fabric.empty()) {
-        set_network(*preset, rate->gbit_per_s);
-        preset->name = name;
-        return *preset;
-      }
-  throw ConfigError(unknown_name_message("cluster", name, cluster_names()));
+Cluster without_description(Cluster cluster) {
+  cluster.about.reset();
+  cluster.device.source.reset();
+  for (OtherNodes& nodes : cluster.other_nodes) nodes.device.source.reset();
+  return cluster;
 }
 
 }  // namespace meshplan::sim

@@ -126,6 +126,7 @@ Cluster joined(const std::vector<Cluster>& parts) {
   };
   Cluster whole = parts.front();
   whole.name = name(whole);
+  whole.about.reset();
   whole.operators.clear();
   whole.collectives.clear();
   const std::size_t inside = levels_inside(whole);

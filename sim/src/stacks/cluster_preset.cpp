@@ -18,7 +18,8 @@ Cluster data_sheet_of(const Cluster& cluster) {
   const std::vector<std::string> presets = cluster_names();
   if (std::ranges::find(presets, cluster.name) == presets.end()) return cluster;
   const int ranks = cluster.num_ranks();
-  if (with_ranks(load_cluster_preset(cluster.name), ranks) != cluster) return cluster;
+  const Cluster preset = with_ranks(load_cluster_preset(cluster.name), ranks);
+  if (without_description(preset) != without_description(cluster)) return cluster;
   return with_ranks(load_data_sheet(cluster.name), ranks);
 }
 
@@ -26,6 +27,7 @@ bool equal_beside_fitted_speeds(Cluster a, Cluster b) {
   static const Constants constants = constants_of(fitted_constants());
   for (Cluster* cluster : {&a, &b}) {
     cluster->name.clear();
+    *cluster = without_description(*cluster);
     cluster->device.host_issue_us = 0;
     *cluster = with_fitted_speeds(*cluster, constants, FlashGeneration::Two);
   }

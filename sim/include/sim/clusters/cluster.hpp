@@ -151,6 +151,18 @@ struct Noise {
   bool operator==(const Noise&) const = default;
 };
 
+/// Who sells a machine, under which names, for how much, and where that is public. Nothing that is
+/// predicted depends on it but money.
+struct About {
+  std::string vendor;                  // "NVIDIA", "AWS"; "generic": nobody's in particular
+  std::vector<std::string> instances;  // names that stand for the preset: "p5.48xlarge", "p5"
+  std::optional<double> usd_per_device_hour;  // on demand, list price; absent: not public
+  std::string price_of;                       // its region and date
+  std::vector<std::string> sources;           // of the nodes and their network
+  std::vector<std::string> assumed;           // what none of them says
+  bool operator==(const About&) const = default;
+};
+
 /// Nodes of another type than a cluster's first ones.
 struct OtherNodes {
   int num_nodes = 1;
@@ -162,6 +174,7 @@ struct OtherNodes {
 struct Cluster {
   int schema_version = 1;
   std::string name;
+  std::optional<About> about;
   int num_nodes = 1;
   int devices_per_node = 1;  // ranks of one node
   int cores_per_host = 1;    // shared by the ranks of the node if they are CPU processes
@@ -192,8 +205,10 @@ Cluster parse_cluster(std::string_view text, const std::string& file);
 std::string to_json(const Cluster& cluster);
 /// The JSON Schema of the cluster file.
 std::string cluster_schema();
-/// Sixteen hexadecimal digits over the resolved file.
+/// Sixteen hexadecimal digits over the resolved file, less what only describes it.
 std::string hash_of(const Cluster& cluster);
+/// The cluster less what only describes it: vendor, names, price and sources.
+Cluster without_description(Cluster cluster);
 
 // ---- node types. They are numbered: 0 has `device`, t is other_nodes[t - 1].
 
@@ -217,8 +232,8 @@ Cluster joined(const std::vector<Cluster>& parts);
 
 /// Names of the presets that are compiled in, sorted.
 std::vector<std::string> cluster_names();
-/// A preset as its data sheet says. "NAME-800g-node" is the preset NAME (or NAME-generic) with
-/// another network: 800 Gb/s a node.
+/// A preset as its data sheet says, by its name or by one of its instances (catalog.hpp).
+/// "NAME-800g-node" is the preset NAME (or NAME-generic) with another network: 800 Gb/s a node.
 /// @throws ConfigError for an unknown name, with the nearest known one
 Cluster load_data_sheet(std::string_view name);
 
