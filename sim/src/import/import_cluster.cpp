@@ -36,6 +36,7 @@ double nvlink_gb_per_s(int compute_capability) {
 }
 
 std::string preset_of_capability(int compute_capability) {
+  if (compute_capability >= 120) return "8x-rtx-pro-6000-pcie";
   if (compute_capability >= 100) return "dgx-b200";
   if (compute_capability >= 90) return "dgx-h100";
   if (compute_capability == 89) return "8x-rtx4090-pcie";
