@@ -13,6 +13,8 @@ std::string model_line(const models::ModelSpec& model);
 /// "1.2 M of 6.0 M parameters (embedding, layers.0-3)"
 std::string frozen_line(const models::ModelSpec& model, const std::vector<std::string>& frozen);
 /// "dgx-h100  128 x H100 SXM 80 GB: 16 nodes of 8, nvlink 370.8 GB/s, infiniband-ndr 48 GB/s"
+/// What prices of a GPU rest on none of whose operators were timed, anywhere; else empty.
+std::string untimed_text(const sim::Cluster& cluster);
 std::string cluster_line(const sim::Cluster& cluster);
 /// "1,024 sequences of 8,192 tokens (8.4 M tokens a step), bf16, adamw"
 std::string workload_line(const program::Workload& workload);

@@ -14,6 +14,7 @@
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "search/ranked_interval.hpp"
+#include "sim/prices/operator_constants.hpp"
 #include "terms_table.hpp"
 
 namespace meshplan::reports {
@@ -210,6 +211,15 @@ std::string frozen_line(const models::ModelSpec& model, const std::vector<std::s
                      fmt::join(frozen, ", "));
 }
 
+std::string untimed_text(const sim::Cluster& cluster) {
+  const sim::Device& device = cluster.device;
+  if (device.kind != sim::DeviceKind::Gpu || !cluster.operators.empty()) return "";
+  if (!sim::is_measured(device.architecture))
+    return "data sheet alone: no operator of such GPUs was timed";
+  if (device.operators.empty()) return "no operator of this GPU was timed: rates of its generation";
+  return "";
+}
+
 std::string cluster_line(const sim::Cluster& cluster) {
   std::vector<std::string> levels;
   for (const sim::FabricLevel& level : cluster.fabric)
@@ -223,8 +233,10 @@ std::string cluster_line(const sim::Cluster& cluster) {
     devices.push_back(fmt::format("{} x {}",
                                   sim::num_nodes_of(cluster, type) * cluster.devices_per_node,
                                   sim::device_of(cluster, type).name));
-  return fmt::format("{}  {}: {}{}{}", cluster.name, fmt::join(devices, " + "), nodes,
-                     levels.empty() ? "" : ", ", fmt::join(levels, ", "));
+  const std::string untimed = untimed_text(cluster);
+  return fmt::format("{}  {}: {}{}{}{}{}", cluster.name, fmt::join(devices, " + "), nodes,
+                     levels.empty() ? "" : ", ", fmt::join(levels, ", "),
+                     untimed.empty() ? "" : "; ", untimed);
 }
 
 std::string workload_line(const program::Workload& workload) {

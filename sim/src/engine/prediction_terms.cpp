@@ -14,6 +14,7 @@
 #include "engine/term_sigmas.hpp"
 #include "program/plan/mesh.hpp"
 #include "sim/engine/extrapolation.hpp"
+#include "sim/prices/operator_constants.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -48,6 +49,17 @@ struct FarSeconds {
   }
 };
 
+/// What formulas of a device's operators rest on.
+struct FormulaBasis {
+  TermSource source = TermSource::Interpolated;
+  double sigma = 0;  // of all its operators together
+};
+
+FormulaBasis formula_basis(const Device& device) {
+  if (!is_measured(device.architecture)) return {TermSource::DataSheet, kGenerationSigma};
+  return {TermSource::Interpolated, device.operators.empty() ? kDeviceSigma : 0.0};
+}
+
 /// Computation of one class of operations, by the source of their prices.
 struct ClassSeconds {
   std::string_view name;
@@ -55,7 +67,8 @@ struct ClassSeconds {
   double shape_sigma = 0;   // besides, where no shape near it was timed on such a GPU
   std::array<double, 3> by_source{};
 
-  void append_to(std::vector<PredictionTerm>& terms, bool gpu) const {
+  void append_to(std::vector<PredictionTerm>& terms, const Device& device) const {
+    const bool gpu = device.kind == DeviceKind::Gpu;
     const auto seconds = [&](PriceSource source) {
       return by_source[static_cast<std::size_t>(source)];
     };
@@ -65,8 +78,9 @@ struct ClassSeconds {
     const double formula = seconds(PriceSource::Formula);
     if (gpu) {
       terms.push_back({name, between, fitted_sigma, TermSource::Measured, kCalibrate});
-      terms.push_back({name, formula, std::hypot(fitted_sigma, shape_sigma),
-                       TermSource::Interpolated, kCalibrate});
+      const FormulaBasis basis = formula_basis(device);
+      terms.push_back({name, formula, std::hypot(fitted_sigma, shape_sigma, basis.sigma),
+                       basis.source, kCalibrate});
     } else {
       terms.push_back({name, between, kBetweenSigma, TermSource::Interpolated, kCalibrate});
       terms.push_back({name, formula, kCpuSheetSigma, TermSource::DataSheet, kCalibrate});
@@ -110,22 +124,27 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
   }
   const bool gpu = cluster.device.kind == DeviceKind::Gpu;
   std::vector<PredictionTerm> terms;
-  for (const ClassSeconds& own : classes) own.append_to(terms, gpu);
+  for (const ClassSeconds& own : classes) own.append_to(terms, cluster.device);
   if (compute.far > 0)
     terms.push_back({"computation far beyond samples", compute.far, compute.sigma / compute.far,
                      TermSource::Assumed, kCalibrateSizes});
   const double exchange =
       seconds[Category::Tp] + seconds[Category::Sp] + seconds[Category::Cp] + seconds[Category::Ep];
-  exchange_far.divide({"tensor, context and expert exchange", exchange, kExchangeSigma,
+  const bool known_links = !gpu || is_measured(cluster.device.architecture);
+  const auto of_links = [&](double sigma) {
+    return known_links ? sigma : std::hypot(sigma, kGenerationLinksSigma);
+  };
+  exchange_far.divide({"tensor, context and expert exchange", exchange, of_links(kExchangeSigma),
                        TermSource::DataSheet, gpu ? kNcclTests : kCalibrate},
                       "exchange far beyond samples", terms);
   pipeline_far.divide(
-      {"pipeline", seconds[Category::Pp] + seconds[Category::Bubble], kPipelineSigma,
+      {"pipeline", seconds[Category::Pp] + seconds[Category::Bubble], of_links(kPipelineSigma),
        TermSource::DataSheet, gpu ? std::string_view("sends between two stages") : kCalibrate},
       "pipeline far beyond samples", terms);
-  gradients_far.divide({"gradients and parameters", seconds[Category::Dp], kDataParallelSigma,
-                        TermSource::DataSheet, gpu ? kNcclTests : kCalibrate},
-                       "gradients far beyond samples", terms);
+  gradients_far.divide(
+      {"gradients and parameters", seconds[Category::Dp], of_links(kDataParallelSigma),
+       TermSource::DataSheet, gpu ? kNcclTests : kCalibrate},
+      "gradients far beyond samples", terms);
   terms.push_back({"host and waits", seconds[Category::Host] + seconds[Category::Other],
                    kOverheadSigma, TermSource::Assumed, "meshplan run --trace"});
   const double effects =

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "engine/term_sigmas.hpp"
+#include "sim/prices/operator_constants.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "stacks/memory/run_memory.hpp"
 #include "stacks/open_choices.hpp"
@@ -156,7 +158,9 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Constants& 
         predict_step(s.run, s.profile, s.cluster, s.placements, s.work, moved).step_time_s;
     variance += std::pow(std::log(step / prediction.step_time_s), 2);
   }
-  prediction.constants_sigma = std::sqrt(variance);
+  const Device& device = s.cluster.device;
+  const bool measured = device.kind == DeviceKind::Cpu || is_measured(device.architecture);
+  prediction.constants_sigma = std::hypot(std::sqrt(variance), measured ? 0.0 : kGenerationSigma);
   prediction.relative_sigma =
       relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
   return prediction;

@@ -74,6 +74,55 @@ TEST_CASE("Constants that are not well known widen the interval", "[sim][predict
   CHECK(wide.relative_sigma > exact.relative_sigma);
 }
 
+/// Terms of llama3-8b's first four layers over the eight devices of a node.
+std::vector<PredictionTerm> terms_on(const std::string& preset) {
+  program::Plan plan = small_plan(8);
+  plan.model = models::load_preset("llama3-8b");
+  plan.model.num_layers = 4;
+  plan.workload.seq_len = 4096;
+  plan.workload.precision = DType::BF16;
+  plan.parallel = {.tp = 8, .sp = true};
+  const Cluster cluster = with_ranks(load_cluster_preset(preset), 8);
+  return simulate_step(plan, cluster).terms;
+}
+
+double sigma_of(const std::vector<PredictionTerm>& terms, std::string_view name,
+                TermSource source) {
+  for (const PredictionTerm& term : terms)
+    if (term.name == name && term.source == source) return term.sigma;
+  return 0;
+}
+
+// H100's operators were timed, B300's generation's were, and none of AMD's.
+TEST_CASE("What no operator was timed for is less well known", "[sim][prediction]") {
+  const auto h100 = terms_on("dgx-h100");
+  const auto b300 = terms_on("dgx-b300");
+  const auto mi300x = terms_on("8x-mi300x");
+  const auto products = [](const auto& terms, TermSource source) {
+    return sigma_of(terms, "matrix products", source);
+  };
+  CHECK(products(h100, TermSource::Measured) > 0);
+  CHECK(products(h100, TermSource::DataSheet) == 0);
+  CHECK(products(b300, TermSource::Interpolated) > 2 * products(h100, TermSource::Measured));
+  CHECK(products(mi300x, TermSource::Interpolated) == 0);
+  CHECK(products(mi300x, TermSource::DataSheet) > 2 * products(b300, TermSource::Interpolated));
+  const auto exchange = [](const auto& terms) {
+    return sigma_of(terms, "tensor, context and expert exchange", TermSource::DataSheet);
+  };
+  CHECK(exchange(mi300x) > exchange(h100));
+}
+
+TEST_CASE("Runs of other software on such a device are less well known", "[sim][prediction]") {
+  TrainingRun run = small_gpt(8);
+  run.parallel.dp = 8;
+  const Constants constants = constants_of(fitted_constants());
+  Constants sigmas;
+  for (const NamedMember<Constants>& constant : constant_members()) sigmas.*constant.member = 0;
+  run.cluster = "8x-mi300x";
+  const RunPrediction prediction = PreparedRun(run).predict(constants, sigmas);
+  CHECK(prediction.constants_sigma == Approx(0.25));
+}
+
 // One rank computes without a break, so its computation is the step; nothing was timed on this
 // host.
 TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
