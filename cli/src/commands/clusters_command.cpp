@@ -11,6 +11,7 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "reports/catalog_report.hpp"
+#include "sim/clusters/catalog.hpp"
 #include "sim/import/import.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
@@ -18,9 +19,9 @@ namespace meshplan::cli {
 namespace {
 
 struct ClustersOptions {
-  std::optional<std::string> cluster;  // or "import"
-  std::optional<std::string> format;
-  std::optional<std::string> file;
+  std::optional<std::string> cluster;  // or the first word, or "import"
+  std::optional<std::string> format;   // or the second word
+  std::optional<std::string> file;     // or the third word
   std::optional<std::string> base;
   std::optional<std::string> collective;
   std::optional<int> nodes;
@@ -34,9 +35,9 @@ std::string one_cluster(const std::string& name, bool json) {
   return json ? sim::to_json(cluster) : reports::cluster_text(cluster);
 }
 
-std::string all_clusters(bool json) {
+std::string clusters_with(const std::vector<std::string>& words, bool json) {
   std::vector<sim::Cluster> presets;
-  for (const std::string& name : sim::cluster_names())
+  for (const std::string& name : sim::presets_with(words))
     presets.push_back(sim::load_cluster_preset(name));
   return json ? reports::clusters_json(presets) : reports::clusters_text(presets);
 }
@@ -76,13 +77,11 @@ int run(const ClustersOptions& options) {
     return kDone;
   }
   if (options.cluster == "import") return import(options);
-  if (options.format)
-    throw ConfigError(
-        fmt::format("what is '{}'? usage: meshplan clusters [NAME], or meshplan "
-                    "clusters import FORMAT FILE",
-                    *options.format));
-  output("{}", options.cluster ? one_cluster(*options.cluster, options.json)
-                               : all_clusters(options.json));
+  std::vector<std::string> words;
+  for (const auto& word : {options.cluster, options.format, options.file})
+    if (word) words.push_back(*word);
+  const bool one = words.size() == 1 && names_cluster(words.front());
+  output("{}", one ? one_cluster(words.front(), options.json) : clusters_with(words, options.json));
   return kDone;
 }
 
@@ -92,14 +91,18 @@ void add_clusters_command(CommandLine& line) {
   const auto options = std::make_shared<ClustersOptions>();
   std::vector<std::string> first_words = sim::cluster_names();
   first_words.emplace_back("import");
-  Command command = line.add("clusters", "List the clusters, show one, or import one");
-  command.positional("cluster", options->cluster, "preset or cluster file; or: import")
+  Command command = line.add("clusters", "List the clusters, search them, show or import one");
+  command
+      .positional("cluster", options->cluster,
+                  "name of a preset or of what is rented, or cluster file; or a word to search by "
+                  "(h100, aws, mi300x); or: import")
       .suggests(first_words)
       .takes_file()
-      .positional("format", options->format,
-                  fmt::format("of an import: {}", fmt::join(sim::cluster_formats(), ", ")))
+      .positional(
+          "format", options->format,
+          fmt::format("of an import: {}; or another word", fmt::join(sim::cluster_formats(), ", ")))
       .suggests(sim::cluster_formats())
-      .positional("file", options->file, "to import")
+      .positional("file", options->file, "to import; or another word")
       .is_path()
       .group("import")
       .option("--base", options->base, "preset that says what the file does not")
@@ -113,6 +116,8 @@ void add_clusters_command(CommandLine& line) {
       .flag("--schema", options->schema, "print the JSON Schema of cluster files")
       .examples(
           "  meshplan clusters\n"
+          "  meshplan clusters h100\n"
+          "  meshplan clusters p5.48xlarge\n"
           "  meshplan clusters dgx-h100 --json > my-cluster.json\n"
           "  meshplan clusters import nccl-topology topo.xml --nodes 16 --out cluster.json")
       .on_run([options] { return run(*options); });

@@ -11,6 +11,7 @@
 #include "models/adapters.hpp"
 #include "process/files.hpp"
 #include "program/checks/check.hpp"
+#include "sim/clusters/catalog.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -30,17 +31,16 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-[[noreturn]] void fail_unknown(const std::string& kind, const std::string& given,
-                               const std::vector<std::string>& presets) {
-  throw ConfigError(
-      fmt::format("{}, and there is no such file", unknown_name_message(kind, given, presets)));
+[[noreturn]] void fail_unknown(const std::string& message) {
+  throw ConfigError(message + ", and there is no such file");
 }
 
 models::ImportedModel read_model(const std::string& name_or_file, const std::string& assume) {
   const std::vector<std::string> presets = models::preset_names();
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
   if (is_json(name_or_file)) return models::load_model(name_or_file, "model", assume);
-  if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
+  if (!is_file_name(name_or_file))
+    fail_unknown(unknown_name_message("model", name_or_file, presets));
   const std::string file = !folder_exists(name_or_file)  ? name_or_file
                            : name_or_file.ends_with('/') ? name_or_file + "config.json"
                                                          : name_or_file + "/config.json";
@@ -128,9 +128,13 @@ bool names_several(const std::string& text) {
 
 }  // namespace
 
+bool names_cluster(const std::string& text) {
+  return sim::preset_called(text) || is_json(text) || names_several(text) || is_file_name(text);
+}
+
 sim::Cluster load_cluster(const std::string& name_or_file) {
-  const std::vector<std::string> presets = sim::cluster_names();
-  if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
+  // Reading what all presets are called takes longer than reading one of them.
+  if (contains(sim::cluster_names(), name_or_file)) return sim::load_cluster_preset(name_or_file);
   if (is_json(name_or_file)) return sim::parse_cluster(name_or_file, "cluster");
   if (names_several(name_or_file) && !path_exists(name_or_file)) {
     std::vector<sim::Cluster> parts;
@@ -138,7 +142,9 @@ sim::Cluster load_cluster(const std::string& name_or_file) {
     for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));
     return parts.size() == 1 ? parts.front() : sim::joined(parts);
   }
-  if (!is_file_name(name_or_file)) fail_unknown("cluster", name_or_file, presets);
+  if (const auto called = sim::preset_called(name_or_file))
+    return sim::load_cluster_preset(*called);
+  if (!is_file_name(name_or_file)) fail_unknown(sim::unknown_cluster_message(name_or_file));
   return sim::parse_cluster(read_file(name_or_file), name_or_file);
 }
 

@@ -42,8 +42,10 @@ std::string input_name(const std::string& file_or_json, const std::string& what)
 /// @throws ConfigError naming the nearest preset or file
 models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading = {});
 
-/// A preset's name, a cluster file, or its JSON. @throws ConfigError naming the nearest preset or
-/// file
+/// Does load_cluster take it for a name, a file or its JSON? Anything else is a word to search by.
+bool names_cluster(const std::string& text);
+/// A name of a preset (catalog.hpp), a cluster file, or its JSON. @throws ConfigError naming the
+/// nearest preset or file
 sim::Cluster load_cluster(const std::string& name_or_file);
 
 constexpr const char* kAdjustedHelp =

@@ -19,6 +19,7 @@ std::string model_json(const models::ImportedModel& imported);
 /// Lines "read", "ignored" (one for each reason) and "assumed"; empty for a preset.
 std::string import_text(const models::ImportedModel& model);
 
+/// A table for each vendor, in the order in which they come.
 std::string clusters_text(const std::vector<sim::Cluster>& clusters);
 std::string clusters_json(const std::vector<sim::Cluster>& clusters);
 std::string cluster_text(const sim::Cluster& cluster);
