@@ -107,8 +107,9 @@ int run(const PlanningOptions& options, const Terminal& terminal) {
   if (options.out) write_file(*options.out, program::to_json(best));
   const auto question = training_run_question(options.run, found.request.cluster);
   if (!options.json && question)
-    output("whole run  {}\n\n",
-           reports::training_run_text(planner::training_run(*question, result.ranked.front())));
+    output("whole run  {}\n{}\n",
+           reports::training_run_text(planner::training_run(*question, result.ranked.front())),
+           reports::assumed_price_text(*question));
   if (found.incomplete()) {
     if (!options.json)
       output("{}{}", reports::to_text(result, found.search_s),

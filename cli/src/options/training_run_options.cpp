@@ -1,5 +1,7 @@
 #include "options/training_run_options.hpp"
 
+#include <fmt/format.h>
+
 #include "core/error.hpp"
 
 namespace meshplan::cli {
@@ -9,7 +11,8 @@ void add_training_run_options(Command& command, TrainingRunOptions& options) {
   command
       .option("--tokens", options.tokens,
               "to train on, for example 15e12: says how long it takes and what it costs")
-      .option("--price-per-gpu-hour", question.price_per_device_hour, "in any currency")
+      .option("--price-per-gpu-hour", question.price_per_device_hour,
+              "in any currency; default: the cluster's list price on demand, where it is public")
       .option("--gpu-watts", question.watts_per_device,
               "of a busy device with its share of the node; default: the device's power limit")
       .option("--gpu-mtbf-hours", question.device_mtbf_hours,
@@ -33,6 +36,12 @@ std::optional<planner::TrainingRunQuestion> training_run_question(const Training
     return std::nullopt;
   }
   question.tokens = *options.tokens;
+  const bool listed = cluster.about && cluster.about->usd_per_device_hour;
+  if (!question.price_per_device_hour && listed) {
+    question.price_per_device_hour = cluster.about->usd_per_device_hour;
+    question.price_of = fmt::format("list price of {}", cluster.name);
+    if (!cluster.about->price_of.empty()) question.price_of += ", " + cluster.about->price_of;
+  }
   if (!question.watts_per_device && cluster.device.power_w > 0)
     question.watts_per_device = cluster.device.power_w;
   return question;

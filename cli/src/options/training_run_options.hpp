@@ -19,7 +19,8 @@ struct TrainingRunOptions {
 /// --checkpoint-interval
 void add_training_run_options(Command& command, TrainingRunOptions& options);
 
-/// Absent without --tokens; watts are the device's power limit where none are given.
+/// Absent without --tokens; watts are the device's power limit and the price is the cluster's list
+/// price where none are given.
 /// @throws ConfigError where another of the options is given without it
 std::optional<planner::TrainingRunQuestion> training_run_question(const TrainingRunOptions& options,
                                                                   const sim::Cluster& cluster);

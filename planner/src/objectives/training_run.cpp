@@ -60,6 +60,8 @@ TrainingRunAnswer training_run(const TrainingRunQuestion& question, double step_
   if (question.price_per_device_hour) {
     require_positive("price of a device's hour", *question.price_per_device_hour, true);
     answer.money = *question.price_per_device_hour * answer.device_hours;
+    answer.price_per_device_hour = question.price_per_device_hour;
+    answer.price_of = question.price_of;
   }
   if (question.watts_per_device) {
     require_positive("watts of a device", *question.watts_per_device);

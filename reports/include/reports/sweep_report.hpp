@@ -11,6 +11,8 @@
 namespace meshplan::reports {
 
 /// "3.6 M steps, 52.1 days, 0.42 M GPU hours, ...": one line.
+/// The list price that a run's money rests on, if nobody gave one; else empty.
+std::string assumed_price_text(const planner::TrainingRunQuestion& question);
 std::string training_run_text(const planner::TrainingRunAnswer& answer);
 
 /// @param run  of each point too, if a whole run is asked for

@@ -40,6 +40,9 @@ Json run_json(const TrainingRunAnswer& answer) {
                {"checkpoint_interval_s", answer.checkpoint_interval_s},
                {"device_hours", answer.device_hours}};
   if (answer.money) json["money"] = *answer.money;
+  if (!answer.price_of.empty())
+    json["assumed_price"] = {{"usd_per_device_hour", *answer.price_per_device_hour},
+                             {"of", answer.price_of}};
   if (answer.energy_kwh) json["energy_kwh"] = *answer.energy_kwh;
   return json;
 }
@@ -56,11 +59,18 @@ std::string devices_text(const DeviceSweep& sweep, std::size_t i) {
 
 }  // namespace
 
+std::string assumed_price_text(const TrainingRunQuestion& question) {
+  if (question.price_of.empty()) return "";
+  return fmt::format("assumed    {:.4g} USD a device and hour ({}; --price-per-gpu-hour)\n",
+                     *question.price_per_device_hour, question.price_of);
+}
+
 std::string training_run_text(const TrainingRunAnswer& answer) {
   std::string text =
       fmt::format("{} steps, {}, {} device hours", grouped(static_cast<std::int64_t>(answer.steps)),
                   days(answer.elapsed_s), short_count(answer.device_hours));
   if (answer.money) text += fmt::format(", costs {}", short_count(*answer.money));
+  if (!answer.price_of.empty()) text += " USD";
   if (answer.energy_kwh) text += fmt::format(", {} kWh", short_count(*answer.energy_kwh));
   if (answer.checkpoint_interval_s > 0)
     text +=
@@ -106,6 +116,7 @@ std::string to_text(const DeviceSweep& sweep, const std::optional<TrainingRunQue
   if (sweep.fewest_in_time)
     text += fmt::format("in time: {} devices are the fewest\n",
                         devices_text(sweep, *sweep.fewest_in_time));
+  if (run) text += assumed_price_text(*run);
   return text;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "planner/search/search.hpp"
 
@@ -11,7 +12,8 @@ namespace meshplan::planner {
 struct TrainingRunQuestion {
   double tokens = 0;                            // to train on
   std::optional<double> price_per_device_hour;  // any currency
-  std::optional<double> watts_per_device;       // of a busy device with its share of the node
+  std::string price_of;  // "USD, us-east-1, 2026-10-06": of a list price that nobody asked for
+  std::optional<double> watts_per_device;  // of a busy device with its share of the node
   std::optional<double>
       device_mtbf_hours;     // mean time between failures of one device; absent: none fails
   double checkpoint_s = 60;  // that a checkpoint stops training
@@ -28,6 +30,8 @@ struct TrainingRunAnswer {
   double checkpoint_interval_s = 0;  // 0 where nothing fails
   double device_hours = 0;
   std::optional<double> money;
+  std::optional<double> price_per_device_hour;  // as asked
+  std::string price_of;
   std::optional<double> energy_kwh;
 };
 
