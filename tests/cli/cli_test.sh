@@ -248,6 +248,23 @@ expect 0 '"parameters"' models llama3-8b --json
 expect 0 '$schema' models --schema
 expect 0 "dgx-h100" clusters
 expect 0 "nvlink" clusters dgx-h100
+expect 0 "BM.GPU.MI300X.8" clusters mi300x
+expect 0 "p5en" clusters aws h200
+expect 0 "xgmi (full mesh)" clusters 8x-mi300x
+expect 0 "data sheet alone: no operator of such GPUs was timed" clusters 8x-mi300x
+expect 0 "us-east-1" clusters P5.48xlarge
+expect 0 '"usd_per_device_hour": 6.88' clusters p5 --json
+expect 2 "unknown cluster 'h1000'; did you mean" clusters h1000
+expect 2 "no cluster has all of the words 'aws', 'mi300x'" clusters aws mi300x
+[ "$("$meshplan" clusters aws h200 --json | grep -c '"vendor"')" = 2 ] || fail "clusters aws h200 --json"
+expect 0 "8 x H100 SXM 80 GB" plan --model tiny-llama --cluster p5.48xlarge --gpus 8 --global-batch 8 --seq-len 128
+# The list price of what is rented, unless another one is given.
+expect 0 "6.88 USD a device and hour (list price of h100-p5, us-east-1" plan --model tiny-llama --cluster p5 \
+  --gpus 8 --global-batch 8 --seq-len 128 --tokens 1e9
+"$meshplan" plan --model tiny-llama --cluster p5 --gpus 8 --global-batch 8 --seq-len 128 --tokens 1e9 \
+  --price-per-gpu-hour 2 | grep -q "list price" && fail "a price that was given is not assumed"
+"$meshplan" plan --model tiny-llama --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 128 --tokens 1e9 |
+  grep -q "costs" && fail "no price is public"
 expect 0 '$schema' clusters --schema
 expect 0 "tp2 pp4 dp2: 16 ranks" mesh --tp 2 --pp 4 --dp 2
 expect 0 '"world_size": 16' mesh --tp 2 --pp 4 --dp 2 --json
