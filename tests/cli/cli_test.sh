@@ -106,7 +106,7 @@ expect 2 "schedule '1f1b' has 1 chunk a rank" simulate --model tiny-llama "${sma
 
 # --- bad input
 expect 2 "did you mean 'llama3-70b'?" plan --model llama3-70B "${small[@]}"
-expect 2 "did you mean 'dgx-h100'?" plan --model tiny-llama --cluster dgxh100 --global-batch 8
+expect 2 "did you mean 'dgx-h100', " plan --model tiny-llama --cluster dgxh100 --global-batch 8
 expect 2 "unknown value 'ful'; did you mean 'full'?" plan --model tiny-llama "${small[@]}" \
   --recompute ful
 expect 2 "--model is missing" plan

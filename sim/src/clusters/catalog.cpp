@@ -35,15 +35,20 @@ const std::map<std::string, std::string, std::less<>>& presets_by_name() {
   return kPresets;
 }
 
-/// The names nearest to `given`, nearest first.
+/// The names nearest to `given`, nearest first, of different presets; of two that are as near, the
+/// preset's own before one under which it is rented.
 std::vector<std::string> nearest_names(std::string_view given) {
   constexpr std::size_t kNames = 3;
   std::vector<std::string> names;
   for (const auto& [name, preset] : presets_by_name()) names.push_back(name);
+  std::ranges::stable_partition(
+      names, [](const std::string& name) { return name == lower(*preset_called(name)); });
   std::vector<std::string> nearest;
   while (nearest.size() < kNames) {
     nearest.push_back(nearest_choice(lower(given), names));
-    std::erase(names, nearest.back());
+    std::erase_if(names, [found = preset_called(nearest.back())](const std::string& name) {
+      return preset_called(name) == found;
+    });
   }
   return nearest;
 }
