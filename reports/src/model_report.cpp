@@ -129,11 +129,11 @@ std::string models_text(const std::vector<ModelSpec>& models) {
                           {"kv"},
                           {"vocabulary"},
                           {"positions"},
-                          {"planned", Align::Left}}};
-  std::string reasons;
+                          {"runs", Align::Left}}};
+  std::map<std::string, std::vector<std::string>> refused;  // names, by the reason
   for (const ModelSpec& model : models) {
     const std::string reason = not_lowered_because(model);
-    if (!reason.empty()) reasons += fmt::format("cannot be planned: {}\n", reason);
+    if (!reason.empty()) refused[reason.substr(model.name.size() + 2)].push_back(model.name);
     const models::ParameterCounts counts = models::count_parameters(models::build_graph(model));
     table.rows.push_back({model.name, short_count(static_cast<double>(counts.total)),
                           short_count(static_cast<double>(counts.active)),
@@ -142,7 +142,10 @@ std::string models_text(const std::vector<ModelSpec>& models) {
                           grouped(model.vocab_size), grouped(model.max_positions),
                           reason.empty() ? "yes" : "no"});
   }
-  return to_text(table) + reasons;
+  std::string text = to_text(table);
+  for (const auto& [reason, names] : refused)
+    text += fmt::format("\ndoes not run: {}\n  {}\n", fmt::join(names, ", "), reason);
+  return text;
 }
 
 std::string models_json(const std::vector<ModelSpec>& models) {
@@ -171,7 +174,7 @@ std::string model_text(const models::ImportedModel& imported) {
   const ModelGraph graph = models::build_graph(model);
   std::string text = model_line(model) + "\n" + import_text(imported);
   if (const std::string reason = not_lowered_because(model); !reason.empty())
-    text += "cannot be planned: " + reason + "\n";
+    text += "does not run: " + reason + "\n";
   const std::int64_t seq_len = sequence_length(model);
   text += fmt::format(
       "training: {} FLOPs a token at {} tokens a sequence (forward and backward, causal half)\n",

@@ -11,6 +11,7 @@
 #include "models/counts.hpp"
 #include "models/describe.hpp"
 #include "models/hugging_face.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::models {
 namespace families_test {
@@ -27,7 +28,7 @@ struct Published {
 };
 
 std::vector<Published> published_models() {
-  std::ifstream file("tests/models/data/published_models.jsonl");
+  std::ifstream file(test::project_folder() / "tests/models/data/published_models.jsonl");
   REQUIRE(file);
   std::vector<Published> models;
   for (std::string line; std::getline(file, line);) {

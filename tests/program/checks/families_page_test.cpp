@@ -12,12 +12,13 @@
 #include "models/counts.hpp"
 #include "models/hugging_face.hpp"
 #include "program/checks/check.hpp"
+#include "support/project_folder.hpp"
 
 namespace meshplan::program {
 namespace families_page_test {
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file(meshplan::test::project_folder() / path);
   REQUIRE(file);
   std::stringstream text;
   text << file.rdbuf();
