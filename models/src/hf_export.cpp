@@ -270,13 +270,106 @@ Json bert_config(const ModelSpec& spec) {
           {"label2id", numbers}};
 }
 
+void add_linear_layers(const ModelSpec& spec, Json& config) {
+  if (!spec.linear_attention) return;
+  const LinearAttentionSpec& linear = *spec.linear_attention;
+  config["linear_num_key_heads"] = linear.num_key_heads;
+  config["linear_num_value_heads"] = linear.num_value_heads;
+  config["linear_key_head_dim"] = linear.key_head_size;
+  config["linear_value_head_dim"] = linear.value_head_size;
+  config["linear_conv_kernel_dim"] = linear.conv_size;
+}
+
+Json qwen3_next_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Qwen3NextForCausalLM");
+  config["attention_bias"] = spec.qkv_bias;
+  config["partial_rotary_factor"] =
+      double(spec.rope_size.value_or(spec.head_size)) / std::max(1, spec.head_size);
+  Json types = Json::array();
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    types.push_back(mixer_of_layer(spec, layer) == Mixer::Linear ? "linear_attention"
+                                                                 : "full_attention");
+  config["layer_types"] = std::move(types);
+  add_linear_layers(spec, config);
+  config["num_nextn_predict_layers"] = spec.mtp_layers;
+  if (!spec.moe) return config;
+  config["moe_intermediate_size"] = spec.moe->expert_ffn_size;
+  config["num_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["norm_topk_prob"] = spec.moe->router.normalize_top_k;
+  config["shared_expert_intermediate_size"] = spec.moe->shared_expert_ffn_size;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = spec.moe->dense_layers;
+  add_balance_loss(spec, config);
+  return config;
+}
+
+/// A letter for each layer, which is one half.
+std::string letters_of_layers(const ModelSpec& spec) {
+  std::string letters;
+  for (int layer = 0; layer < spec.num_layers; ++layer) {
+    const Mixer mixer = mixer_of_layer(spec, layer);
+    letters += mixer == Mixer::Mamba                           ? 'M'
+               : mixer != Mixer::None                          ? '*'
+               : ffn_of_layer(spec, layer) == FeedForward::Moe ? 'E'
+                                                               : '-';
+  }
+  return letters;
+}
+
+void add_mamba(const ModelSpec& spec, Json& config) {
+  if (!spec.mamba) return;
+  const MambaSpec& mamba = *spec.mamba;
+  config["mamba_num_heads"] = mamba.num_heads;
+  config["mamba_head_dim"] = mamba.head_size;
+  config["ssm_state_size"] = mamba.state_size;
+  config["n_groups"] = mamba.num_groups;
+  config["conv_kernel"] = mamba.conv_size;
+  config["use_conv_bias"] = mamba.conv_bias;
+  config["use_bias"] = mamba.projection_bias;
+  config["chunk_size"] = mamba.chunk_size;
+}
+
+Json nemotron_h_config(const ModelSpec& spec) {
+  Json config{{"architectures", {"NemotronHForCausalLM"}},
+              {"hybrid_override_pattern", letters_of_layers(spec)},
+              {"num_hidden_layers", spec.num_layers},
+              {"hidden_size", spec.hidden_size},
+              {"intermediate_size", spec.ffn_size},
+              {"num_attention_heads", spec.num_heads},
+              {"num_key_value_heads", spec.num_kv_heads},
+              {"head_dim", spec.head_size},
+              {"attention_bias", spec.qkv_bias},
+              {"mlp_bias", spec.mlp_bias},
+              {"mlp_hidden_act", activation_name(spec.activation)},
+              {"max_position_embeddings", spec.max_positions},
+              {"vocab_size", spec.vocab_size},
+              {"layer_norm_epsilon", spec.norm_epsilon},
+              {"initializer_range", spec.init_std},
+              {"tie_word_embeddings", spec.tied_embeddings},
+              {"num_nextn_predict_layers", spec.mtp_layers}};
+  add_mamba(spec, config);
+  if (!spec.moe) return config;
+  const MoeSpec& moe = *spec.moe;
+  config["n_routed_experts"] = moe.num_experts;
+  config["num_experts_per_tok"] = moe.top_k;
+  config["moe_intermediate_size"] = moe.expert_ffn_size;
+  config["n_shared_experts"] = moe.shared_expert_ffn_size > 0 ? 1 : 0;
+  config["moe_shared_expert_intermediate_size"] = moe.shared_expert_ffn_size;
+  config["norm_topk_prob"] = moe.router.normalize_top_k;
+  config["routed_scaling_factor"] = moe.router.scaling_factor;
+  config["n_group"] = moe.router.num_groups;
+  config["topk_group"] = moe.router.top_groups;
+  return config;
+}
+
 struct Exporter {
   std::string_view family;
   Json (*config)(const ModelSpec&);
 };
 
 // In the order of preference for a model that several can express.
-constexpr std::array<Exporter, 12> kExporters = {{{"gpt2", gpt2_config},
+constexpr std::array<Exporter, 14> kExporters = {{{"gpt2", gpt2_config},
                                                   {"bert", bert_config},
                                                   {"gemma2", gemma2_config},
                                                   {"gemma3_text", gemma3_config},
@@ -287,7 +380,9 @@ constexpr std::array<Exporter, 12> kExporters = {{{"gpt2", gpt2_config},
                                                   {"mixtral", mixtral_config},
                                                   {"qwen3_moe", qwen3_moe_config},
                                                   {"gpt_oss", gpt_oss_config},
-                                                  {"deepseek_v3", deepseek_v3_config}}};
+                                                  {"deepseek_v3", deepseek_v3_config},
+                                                  {"qwen3_next", qwen3_next_config},
+                                                  {"nemotron_h", nemotron_h_config}}};
 
 /// The fields in which `spec` comes back changed from the config; choices of training may.
 std::vector<std::string> lost_fields(const ModelSpec& spec, const std::string& text) {

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import models
+import recurrent_models
 import safetensors_io
 import training
 
@@ -61,6 +62,23 @@ DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers":
             "num_experts_per_tok": 2, "moe_intermediate_size": 48, "first_k_dense_replace": 0,
             "scoring_func": "sigmoid", "topk_method": "greedy", "norm_topk_prob": True,
             "routed_scaling_factor": 1.5}
+# Outputs of nearly empty states are normed: with an epsilon of 1e-5 PyTorch's own losses in fp32 and fp64
+# part by 7e-5.
+QWEN3_NEXT = {"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "hidden_act": "silu",
+              "max_position_embeddings": 64, "rms_norm_eps": 1e-2, "rope_theta": 10000.0,
+              "partial_rotary_factor": 0.25, "full_attention_interval": 4, "linear_num_key_heads": 2,
+              "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+              "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 48, "shared_expert_intermediate_size": 32, "norm_topk_prob": True,
+              "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.0,
+              "tie_word_embeddings": False, "attention_bias": False}
+NEMOTRON_H = {"model_type": "nemotron_h", "hidden_size": 64, "hybrid_override_pattern": "M-M*-M",
+              "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+              "intermediate_size": 96, "vocab_size": 300, "mlp_hidden_act": "relu2",
+              "max_position_embeddings": 64, "layer_norm_epsilon": 1e-5, "mamba_num_heads": 8,
+              "mamba_head_dim": 12, "ssm_state_size": 20, "n_groups": 2, "conv_kernel": 4,
+              "use_conv_bias": True, "chunk_size": 8, "tie_word_embeddings": False}
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0,
         "beta_slow": 0.5}
 
@@ -99,6 +117,10 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
          ("gemma3", scaled(GEMMA3, rope_type="linear", factor=8.0), models.gemma,
           models.random_gemma, [[], ["--tp", "2", "--pp", "2", "--sp"]]),
          ("bert", BERT, models.bert, models.random_bert,
+          [[], ["--tp", "2", "--pp", "2", "--sp"]]),
+         ("qwen3_next", QWEN3_NEXT, recurrent_models.qwen3_next, recurrent_models.random_qwen3_next,
+          [[], ["--tp", "2", "--pp", "2", "--sp"], ["--dp", "2", "--ep", "2"]]),
+         ("nemotron_h", NEMOTRON_H, recurrent_models.nemotron_h, recurrent_models.random_nemotron_h,
           [[], ["--tp", "2", "--pp", "2", "--sp"]])]
 
 

@@ -1,172 +1,23 @@
 #include "runtime/weights/hugging_face_names.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
 #include <optional>
-#include <span>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "models/graph.hpp"
+#include "weights/hugging_face_tables.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
-/// How a tensor of theirs holds the rows of ours.
-enum class Layout {
-  Same,
-  Transposed,   // (in, out): the Conv1D of GPT-2
-  Interleaved,  // rotated rows of a head as pairs (2i, 2i + 1); ours are i and i + R/2
-  Stacked,      // all experts in one, (X, in, out), rows of the sections in turns: of gate, of up
-};
-
-/// One line of the table. "{L}" is the layer, "{X}" the expert. Both sides are followed by the same
-/// ".weight", ".bias" or nothing.
-struct NameRule {
-  std::string_view ours;
-  std::string_view theirs;
-  std::optional<int> section = std::nullopt;  // of a fused parameter; absent: all of it
-  Layout layout = Layout::Same;
-};
-
-// Sources: the modeling files of transformers 4 and the published checkpoints of each family.
-constexpr std::array kLlama = {
-    NameRule{"embedding.embed_tokens", "model.embed_tokens"},
-    NameRule{"layers.{L}.input_layernorm", "model.layers.{L}.input_layernorm"},
-    NameRule{"layers.{L}.post_attention_layernorm", "model.layers.{L}.post_attention_layernorm"},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.k_proj", 1},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.v_proj", 2},
-    NameRule{"layers.{L}.self_attn.o_proj", "model.layers.{L}.self_attn.o_proj"},
-    NameRule{"layers.{L}.mlp.gate_up_proj", "model.layers.{L}.mlp.gate_proj", 0},
-    NameRule{"layers.{L}.mlp.gate_up_proj", "model.layers.{L}.mlp.up_proj", 1},
-    NameRule{"layers.{L}.mlp.down_proj", "model.layers.{L}.mlp.down_proj"},
-    NameRule{"head.norm", "model.norm"},
-    NameRule{"head.lm_head", "lm_head"}};
-
-constexpr std::array kHeadNorms = {
-    NameRule{"layers.{L}.self_attn.q_norm", "model.layers.{L}.self_attn.q_norm"},
-    NameRule{"layers.{L}.self_attn.k_norm", "model.layers.{L}.self_attn.k_norm"}};
-
-constexpr std::array kMixtralExperts = {
-    NameRule{"layers.{L}.mlp.gate", "model.layers.{L}.block_sparse_moe.gate"},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj",
-             "model.layers.{L}.block_sparse_moe.experts.{X}.w1", 0},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj",
-             "model.layers.{L}.block_sparse_moe.experts.{X}.w3", 1},
-    NameRule{"layers.{L}.mlp.experts.down_proj",
-             "model.layers.{L}.block_sparse_moe.experts.{X}.w2"}};
-
-constexpr std::array kExperts = {
-    NameRule{"layers.{L}.mlp.gate", "model.layers.{L}.mlp.gate"},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj", "model.layers.{L}.mlp.experts.{X}.gate_proj",
-             0},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj", "model.layers.{L}.mlp.experts.{X}.up_proj", 1},
-    NameRule{"layers.{L}.mlp.experts.down_proj", "model.layers.{L}.mlp.experts.{X}.down_proj"}};
-
-constexpr std::array kGptOss = {
-    NameRule{"layers.{L}.self_attn.sinks", "model.layers.{L}.self_attn.sinks"},
-    NameRule{"layers.{L}.mlp.gate", "model.layers.{L}.mlp.router"},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj.weight",
-             "model.layers.{L}.mlp.experts.gate_up_proj", 0, Layout::Stacked},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj.weight",
-             "model.layers.{L}.mlp.experts.gate_up_proj", 1, Layout::Stacked},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj.bias",
-             "model.layers.{L}.mlp.experts.gate_up_proj_bias", 0, Layout::Stacked},
-    NameRule{"layers.{L}.mlp.experts.gate_up_proj.bias",
-             "model.layers.{L}.mlp.experts.gate_up_proj_bias", 1, Layout::Stacked},
-    NameRule{"layers.{L}.mlp.experts.down_proj.weight", "model.layers.{L}.mlp.experts.down_proj",
-             std::nullopt, Layout::Stacked},
-    NameRule{"layers.{L}.mlp.experts.down_proj.bias", "model.layers.{L}.mlp.experts.down_proj_bias",
-             std::nullopt, Layout::Stacked}};
-
-constexpr std::array kDeepSeek = {
-    NameRule{"layers.{L}.self_attn.q_proj", "model.layers.{L}.self_attn.q_proj", std::nullopt,
-             Layout::Interleaved},
-    NameRule{"layers.{L}.self_attn.q_a_proj", "model.layers.{L}.self_attn.q_a_proj"},
-    NameRule{"layers.{L}.self_attn.q_a_layernorm", "model.layers.{L}.self_attn.q_a_layernorm"},
-    NameRule{"layers.{L}.self_attn.q_b_proj", "model.layers.{L}.self_attn.q_b_proj", std::nullopt,
-             Layout::Interleaved},
-    NameRule{"layers.{L}.self_attn.kv_a_proj_with_mqa",
-             "model.layers.{L}.self_attn.kv_a_proj_with_mqa", std::nullopt, Layout::Interleaved},
-    NameRule{"layers.{L}.self_attn.kv_a_layernorm", "model.layers.{L}.self_attn.kv_a_layernorm"},
-    NameRule{"layers.{L}.self_attn.kv_b_proj", "model.layers.{L}.self_attn.kv_b_proj"},
-    NameRule{"layers.{L}.mlp.gate.e_score_correction_bias",
-             "model.layers.{L}.mlp.gate.e_score_correction_bias"},
-    NameRule{"layers.{L}.mlp.shared_expert.gate_up_proj",
-             "model.layers.{L}.mlp.shared_experts.gate_proj", 0},
-    NameRule{"layers.{L}.mlp.shared_expert.gate_up_proj",
-             "model.layers.{L}.mlp.shared_experts.up_proj", 1},
-    NameRule{"layers.{L}.mlp.shared_expert.down_proj",
-             "model.layers.{L}.mlp.shared_experts.down_proj"}};
-
-constexpr std::array kGpt2 = {
-    NameRule{"embedding.embed_tokens", "wte"},
-    NameRule{"embedding.embed_positions", "wpe"},
-    NameRule{"layers.{L}.input_layernorm", "h.{L}.ln_1"},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "h.{L}.attn.c_attn", std::nullopt,
-             Layout::Transposed},
-    NameRule{"layers.{L}.self_attn.o_proj", "h.{L}.attn.c_proj", std::nullopt, Layout::Transposed},
-    NameRule{"layers.{L}.post_attention_layernorm", "h.{L}.ln_2"},
-    NameRule{"layers.{L}.mlp.up_proj", "h.{L}.mlp.c_fc", std::nullopt, Layout::Transposed},
-    NameRule{"layers.{L}.mlp.down_proj", "h.{L}.mlp.c_proj", std::nullopt, Layout::Transposed},
-    NameRule{"head.norm", "ln_f"},
-    NameRule{"head.lm_head", "lm_head"}};
-
-constexpr std::array kGemma = {
-    NameRule{"layers.{L}.pre_feedforward_layernorm", "model.layers.{L}.pre_feedforward_layernorm"},
-    NameRule{"layers.{L}.post_feedforward_layernorm",
-             "model.layers.{L}.post_feedforward_layernorm"}};
-
-constexpr std::array kBert = {
-    NameRule{"embedding.embed_tokens", "embeddings.word_embeddings"},
-    NameRule{"embedding.embed_positions", "embeddings.position_embeddings"},
-    NameRule{"embedding.embed_token_types", "embeddings.token_type_embeddings"},
-    NameRule{"embedding.embed_norm", "embeddings.LayerNorm"},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.query", 0},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.key", 1},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.value", 2},
-    NameRule{"layers.{L}.self_attn.o_proj", "encoder.layer.{L}.attention.output.dense"},
-    NameRule{"layers.{L}.post_attention_layernorm", "encoder.layer.{L}.attention.output.LayerNorm"},
-    NameRule{"layers.{L}.mlp.up_proj", "encoder.layer.{L}.intermediate.dense"},
-    NameRule{"layers.{L}.mlp.down_proj", "encoder.layer.{L}.output.dense"},
-    NameRule{"layers.{L}.post_feedforward_layernorm", "encoder.layer.{L}.output.LayerNorm"},
-    NameRule{"head.pooler.dense", "pooler.dense"},
-    NameRule{"head.classifier", "classifier"}};
-
-using Rules = std::span<const NameRule>;
-
-struct Family {
-  std::string_view name;
-  std::string_view prefix;
-  std::vector<Rules> rules;
-  float norm_shift = 0;  // their norms hold w - norm_shift
-};
-
-const std::vector<Family>& families() {
-  static const std::vector<Family> kFamilies = {
-      {"bert", "bert.", {kBert}},
-      {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
-      {"gemma2", "", {kLlama, kGemma}, 1},
-      {"gemma3_text", "", {kLlama, kHeadNorms, kGemma}, 1},
-      {"gpt2", "transformer.", {kGpt2}},
-      {"gpt_oss", "", {kLlama, kGptOss}},
-      {"llama", "", {kLlama}},
-      {"mistral", "", {kLlama}},
-      {"mixtral", "", {kLlama, kMixtralExperts}},
-      {"qwen2", "", {kLlama}},
-      {"qwen3", "", {kLlama, kHeadNorms}},
-      {"qwen3_moe", "", {kLlama, kHeadNorms, kExperts}}};
-  return kFamilies;
-}
-
 const Family& find_family(const std::string& name) {
-  const auto found = std::ranges::find(families(), name, &Family::name);
-  if (found == families().end())
+  const auto found = std::ranges::find(weight_families(), name, &Family::name);
+  if (found == weight_families().end())
     throw ConfigError(unknown_name_message("family of weights", name, hugging_face_families()));
   return *found;
 }
@@ -229,6 +80,7 @@ class PartBuilder {
   }
 
   void append_box(const NameRule& rule, const std::string& tensor, const TensorBox& box) {
+    if (rule.rows != nullptr) return append_rows(rule.rows(spec_), tensor, box);
     HuggingFacePart part{.parameter = parameter_.name, .box = box, .tensor = tensor};
     part.tensor_shape = {box.size.begin() + (experts_ ? 1 : 0), box.size.end()};
     part.strides = dense_strides(box.size);
@@ -236,10 +88,28 @@ class PartBuilder {
       std::swap(part.tensor_shape[0], part.tensor_shape[1]);
       part.strides = {1, box.size[0]};
     }
+    if (rule.layout == Layout::Depthwise && box.size.size() == 2)
+      part.tensor_shape.insert(part.tensor_shape.begin() + 1, 1);
     if (rule.layout == Layout::Interleaved && rope_interleaved_)
       append_interleaved(std::move(part));
     else
       parts_.push_back(std::move(part));
+  }
+
+  void append_rows(const FusedRows& rows, const std::string& tensor, const TensorBox& box) {
+    HuggingFacePart whole{.parameter = parameter_.name,
+                          .box = box,
+                          .tensor = tensor,
+                          .tensor_shape = box.size,
+                          .strides = dense_strides(box.size)};
+    whole.tensor_shape[0] = rows.total;
+    for (const RowRun& run : rows.runs) {
+      HuggingFacePart part = whole;
+      part.box.begin[0] += run.ours;
+      part.box.size[0] = run.count;
+      part.offset = run.theirs * part.strides[0];
+      parts_.push_back(std::move(part));
+    }
   }
 
   /// One tensor holds all experts: (X, out, in), or (X, out) of biases.
@@ -301,8 +171,9 @@ std::optional<std::string> suffix_of(const NameRule& rule, const std::string& na
   return std::nullopt;
 }
 
-bool is_norm(const std::string& parameter) {
-  return parameter.ends_with("norm.weight");
+/// A norm whose weights a family may hold less one; those of gated norms it does not.
+bool is_plain_norm(const std::string& parameter) {
+  return parameter.ends_with("norm.weight") && !parameter.ends_with("linear_attn.norm.weight");
 }
 
 void append_layer(const models::LayerGraph& graph, const std::string& prefix,
@@ -333,7 +204,7 @@ std::vector<GlobalParameter> global_parameters(const models::ModelSpec& spec) {
 
 std::vector<std::string> hugging_face_families() {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.emplace_back(family.name);
+  for (const Family& family : weight_families()) names.emplace_back(family.name);
   return names;
 }
 
@@ -355,7 +226,7 @@ std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
           builder.append(rule, layer, *suffix);
     std::int64_t covered = 0;
     for (std::size_t i = before; i < parts.size(); ++i) covered += parts[i].box.elements();
-    if (is_norm(parameter.name))
+    if (is_plain_norm(parameter.name))
       for (std::size_t i = before; i < parts.size(); ++i) parts[i].shift = table.norm_shift;
     if (covered != whole_box(parameter.shape).elements())
       throw ConfigError(
@@ -401,7 +272,7 @@ bool is_ignored(const models::ModelSpec& spec, const std::string& family, const 
   if (family == "gpt2")
     return name.starts_with("h.") &&
            (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
-  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (name.ends_with(".rotary_emb.inv_freq") || name.starts_with("mtp.")) return true;
   constexpr std::string_view kLayers = "model.layers.";
   int layer = 0;
   if (!name.starts_with(kLayers)) return false;

@@ -54,11 +54,17 @@ const std::vector<std::pair<std::string, const char*>> kVariants = {
     {"llama", R"({"tie_word_embeddings": true, "head_dim": 6, "num_key_value_heads": 4})"},
     {"mistral", R"({"sliding_window": null, "tie_word_embeddings": true})"},
     {"mixtral", R"({"sliding_window": 4, "tie_word_embeddings": true})"},
+    {"nemotron_h", R"({"use_bias": true, "mlp_bias": true, "attention_bias": true,
+                       "use_conv_bias": false})"},
+    {"nemotron_h", R"({"tie_word_embeddings": true, "n_shared_experts": 0})"},
     {"qwen2", R"({"tie_word_embeddings": false, "use_sliding_window": true,
                   "max_window_layers": 1, "sliding_window": 4})"},
     {"qwen3", R"({"attention_bias": true, "tie_word_embeddings": true})"},
     {"qwen3_moe", R"({"attention_bias": true, "tie_word_embeddings": true})"},
-    {"qwen3_moe", R"({"mlp_only_layers": [], "decoder_sparse_step": 2})"}};
+    {"qwen3_moe", R"({"mlp_only_layers": [], "decoder_sparse_step": 2})"},
+    {"qwen3_next", R"({"attention_bias": true, "tie_word_embeddings": true})"},
+    {"qwen3_next", R"({"mlp_only_layers": [], "shared_expert_intermediate_size": 0,
+                       "full_attention_interval": 2})"}};
 
 }  // namespace
 
@@ -239,9 +245,8 @@ TEST_CASE("weights of a model type that is read as another one come back as of t
   config["model_type"] = "lama";
   config["architectures"] = {"LamaModel"};
   folder.file("out/config.json", config.dump());
-  CHECK_THROWS_WITH(
-      HuggingFaceModel(out),
-      Contains("unknown model_type 'lama'") && Contains("use --assume llama"));
+  CHECK_THROWS_WITH(HuggingFaceModel(out),
+                    Contains("unknown model_type 'lama'") && Contains("use --assume llama"));
   CHECK_THROWS_WITH(HuggingFaceModel(out, "lama"), Contains("unknown model_type to assume"));
   HuggingFaceModel assumed(out, "llama");
   CHECK(assumed.model_type() == "llama");
