@@ -55,8 +55,8 @@ FusedRows delta_ba_rows(const models::ModelSpec& spec) {
   const models::LinearAttentionSpec& linear = *spec.linear_attention;
   const std::int64_t group = linear.num_value_heads / linear.num_key_heads;
   FusedRows rows{.total = 2 * std::int64_t{linear.num_value_heads}};
-  for (int which = 0; which < 2; ++which)
-    for (int i = 0; i < linear.num_key_heads; ++i)
+  for (std::int64_t which = 0; which < 2; ++which)
+    for (std::int64_t i = 0; i < linear.num_key_heads; ++i)
       rows.runs.push_back({.ours = which * linear.num_value_heads + i * group,
                            .theirs = 2 * i * group + which * group,
                            .count = group});

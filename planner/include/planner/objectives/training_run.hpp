@@ -44,7 +44,7 @@ struct TrainingRunAnswer {
 /// time to get on
 TrainingRunAnswer training_run(const TrainingRunQuestion& question, double step_time_s,
                                double tokens_per_step, int devices);
-/// The same of a plan.
-TrainingRunAnswer training_run(const TrainingRunQuestion& question, const RankedPlan& plan);
+/// The same of a plan that was ranked.
+TrainingRunAnswer training_run(const TrainingRunQuestion& question, const RankedPlan& ranked);
 
 }  // namespace meshplan::planner
