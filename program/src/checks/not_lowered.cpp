@@ -99,8 +99,6 @@ class Parts {
            "--text-only plans and trains the decoder alone");
     refuse(model_.low_rank_residual.has_value(), "low_rank_residual", kPredicted);
     refuse(model_.layer_inputs.has_value(), "layer_inputs", kPredicted);
-    refuse(model_.norm == models::Norm::LayerNorm && !model_.norm_bias,
-           "layer norms without a bias (norm_bias)", kPredicted);
     for (const std::string& part : model_.only_predicted) refuse(true, part, kPredicted);
   }
 

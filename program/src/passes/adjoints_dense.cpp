@@ -91,7 +91,6 @@ void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& 
 void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId x = op.inputs[0];
-  const bool layer_norm = work.kind == ComputeKind::LayerNorm;
   std::vector<ValueId> inputs = {dy.buffer, pass.need(x), op.inputs[1]};
   for (std::size_t i = 1; i < op.outputs.size(); ++i) inputs.push_back(pass.need(op.outputs[i]));
   const std::optional<ValueId> residual = pass.own_gradient(x, dy.where);
@@ -99,7 +98,7 @@ void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
   const ValueId dx =
       residual ? pass.same_buffer(*residual, dy.where) : pass.fresh_gradient(x, dy.where);
   std::vector<ValueId> outputs = {dx};
-  for (std::size_t i = 1; i <= (layer_norm ? 2U : 1U); ++i)
+  for (std::size_t i = 1; i < op.inputs.size(); ++i)  // weight, and a layer norm's bias
     if (pass.is_trained(op.inputs[i]))
       outputs.push_back(pass.gradient_of_parameter(op.inputs[i], dy));
   pass.layer().emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),

@@ -79,6 +79,7 @@ kernels::HeadRotation OperatorBinder::Body::head_rotation(const Operands& o) {
 std::function<void()> OperatorBinder::Body::bind_layer_norm(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
+  const bool has_bias = o.operation.inputs.size() > (o.work.adds_residual ? 3 : 2);
   if (o.forward())
     return ready(kernels::LayerNormForward{.tokens = tokens,
                                            .size = size,
@@ -87,7 +88,7 @@ std::function<void()> OperatorBinder::Body::bind_layer_norm(const Operands& o) {
                                            .x = o.in(0),
                                            .x_stride = size,
                                            .weight = o.in(1),
-                                           .bias = o.in(2),
+                                           .bias = has_bias ? o.in(2) : nullptr,
                                            .y = o.out(0),
                                            .y_stride = size,
                                            .mean = o.out<float>(1),

@@ -101,6 +101,17 @@ ModelSpec head_gate_style() {
   return model;
 }
 
+/// Cohere's halves: side by side, behind one layer norm without a bias.
+ModelSpec cohere_style() {
+  ModelSpec model = llama_style();
+  model.name = "cohere-style";
+  model.norm = models::Norm::LayerNorm;
+  model.norm_bias = false;
+  model.residual = models::Residual::Parallel;
+  model.logit_scale = 0.5;
+  return model;
+}
+
 /// Plain descent, as in parity_encoders_mpi_test.cpp.
 Plan plan_on(const ModelSpec& model, const ParallelConfig& parallel = {}) {
   Plan plan = parity_plan(model, parallel);
@@ -182,6 +193,7 @@ TEST_CASE("every plan of a model with other residuals gives the gradients of one
   check_parity(scaled_style());
   check_parity(parallel_style(models::Residual::Parallel));
   check_parity(parallel_style(models::Residual::ParallelOwnNorms));
+  check_parity(cohere_style());
 }
 
 TEST_CASE("every plan of a model with a gate of each head gives the gradients of one rank",
