@@ -91,8 +91,11 @@ constexpr std::array kModels = {
     KnownModel{"step35_196b_a11b", "step3.7-flash", 4096},
 };
 
-const std::map<std::string, std::string> kClusters = {
-    {"h100", "dgx-h100"}, {"b200", "dgx-b200"}, {"gb200", "gb200-nvl72"}, {"gb300", "gb300-nvl72"}};
+const std::map<std::string, std::string> kClusters = {{"h100", "dgx-h100"},
+                                                      {"b200", "dgx-b200"},
+                                                      {"b300", "dgx-b300"},
+                                                      {"gb200", "gb200-nvl72"},
+                                                      {"gb300", "gb300-nvl72"}};
 
 /// Of names, those that our own program does not execute.
 const std::map<std::string, program::Fp8Scaling> kOtherPrecisions = {
