@@ -41,7 +41,7 @@ void* CpuBackend::allocate(std::int64_t bytes) {
 }
 
 void CpuBackend::free(void* memory) noexcept {
-  std::free(memory);
+  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): of aligned_alloc
 }
 
 void CpuBackend::copy(void* to, const void* from, std::int64_t bytes) {
