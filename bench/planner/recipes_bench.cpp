@@ -111,7 +111,13 @@ bool is_faster(const std::optional<Priced>& priced, const std::optional<Priced>&
 /// Recipes of one work, in the order of the table; those that cannot be played get the reason.
 std::vector<Comparison> compare(const Work& work, const std::vector<Recipe*>& recipes) {
   const planner::SearchRequest request = bench::request_of(work);
-  const std::optional<Priced> ours = our_choice(request);
+  std::optional<Priced> ours;
+  try {
+    ours = our_choice(request);
+  } catch (const ConfigError& error) {
+    for (Recipe* recipe : recipes) recipe->left_out = fmt::format("our search: {}", error.what());
+    return {};
+  }
   std::vector<Comparison> comparisons;
   for (Recipe* recipe : recipes) try {
       Comparison one = as_published(request, recipe->candidate);

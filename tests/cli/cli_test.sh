@@ -137,6 +137,9 @@ expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --cp 2 --glo
 expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \
   --cluster cpu-host --global-batch 16 --seq-len 128 --tp 3
 expect 2 "sparse_attention is not lowered" plan --model deepseek-v3.2 --no-mtp "${small[@]}"
+# A pipeline of two layers a stage is priced, of layers that differ in the model.
+expect 0 "nemotron-3-nano" plan --model nemotron-3-nano-30b-a3b --cluster dgx-h100 --gpus 16 \
+  --global-batch 64 --seq-len 4096 --precision fp8
 expect 2 "is not divisible by" plan --model tiny-llama --cluster cpu-host --gpus 4 \
   --global-batch 6 --dp 4
 grep -q "model    " stdout && fail "a result was begun before bad input was found"
@@ -244,6 +247,7 @@ expect 3 "does not fit" simulate --model llama3-70b --cluster one-h100 --global-
 expect 0 "llama3-70b" models
 expect 0 "  sparse_attention is not lowered by this version" models
 expect 0 "qkv" models llama3-8b
+expect 0 "nemotron-3-super-120b-a12b" models nemotron-3
 expect 0 '"parameters"' models llama3-8b --json
 expect 0 '$schema' models --schema
 expect 0 "dgx-h100" clusters

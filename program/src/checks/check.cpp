@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
+#include <optional>
 
 #include "checks/expert_errors.hpp"
 #include "checks/not_lowered.hpp"
@@ -30,7 +31,9 @@ bool has_parts_apart(const Schedule& schedule) {
 // Collects broken rules; the ids are those of docs/rules.md.
 class Checker {
  public:
-  explicit Checker(const Plan& plan) : plan_(plan), model_(plan.model), parallel_(plan.parallel) {}
+  /// @param graph  of its layers; null: made where it is needed, which is seldom
+  Checker(const Plan& plan, const models::ModelGraph* graph)
+      : plan_(plan), model_(plan.model), parallel_(plan.parallel), graph_(graph) {}
 
   std::vector<Violation> run() {
     degrees();
@@ -485,7 +488,8 @@ class Checker {
                        parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(),
                        parallel_.sp ? fmt::format(" / tp({})", parallel_.tp) : std::string(),
                        plan_.tokens_per_microbatch() / (parallel_.sp ? parallel_.tp : 1), padded));
-    const models::ModelGraph graph = models::build_graph(model_);
+    const models::ModelGraph& graph =
+        graph_ != nullptr ? *graph_ : own_graph_.emplace(models::build_graph(model_));
     if (const auto odd = odd_float8_features(graph, parallel_.tp))
       fail("fp8",
            fmt::format("precision 'fp8' needs a multiple of {} features on every rank, but {} of "
@@ -542,13 +546,19 @@ class Checker {
   const Plan& plan_;
   const models::ModelSpec& model_;
   const ParallelConfig& parallel_;
+  const models::ModelGraph* graph_;
+  std::optional<models::ModelGraph> own_graph_;
   std::vector<Violation> violations_;
 };
 
 }  // namespace
 
 std::vector<Violation> check(const Plan& plan) {
-  return Checker(plan).run();
+  return Checker(plan, nullptr).run();
+}
+
+std::vector<Violation> check(const Plan& plan, const models::ModelGraph& graph) {
+  return Checker(plan, &graph).run();
 }
 
 }  // namespace meshplan::program

@@ -313,8 +313,8 @@ std::shared_ptr<StagesInCommon> in_common(const Plan& plan, models::ModelGraph g
       StagesInCommon{.graph = std::move(graph), .schedule = tasks_of(plan, pass)});
 }
 
-void require_valid(const Plan& plan) {
-  const std::vector<Violation> violations = check(plan);
+void require_valid(const Plan& plan, const models::ModelGraph& graph) {
+  const std::vector<Violation> violations = check(plan, graph);
   if (!violations.empty()) {
     std::vector<std::string> messages;
     for (const Violation& violation : violations) messages.push_back(violation.message);
@@ -322,8 +322,8 @@ void require_valid(const Plan& plan) {
   }
 }
 
-void require_lowerable(const Plan& plan, int stage) {
-  require_valid(plan);
+void require_lowerable(const Plan& plan, const models::ModelGraph& graph, int stage) {
+  require_valid(plan, graph);
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
   require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage",
                    limits::kLayerRuns);
@@ -331,9 +331,10 @@ void require_lowerable(const Plan& plan, int stage) {
 
 std::deque<Lowering> stages_of(const Plan& plan, Pass pass, const LoweringProfile& profile,
                                std::int64_t most_layer_runs) {
-  require_valid(plan);
+  models::ModelGraph graph = models::build_graph(plan.model);
+  require_valid(plan, graph);
   require_listable(plan, plan.model.num_layers, "of all stages", most_layer_runs);
-  const auto common = in_common(plan, models::build_graph(plan.model), pass);
+  const auto common = in_common(plan, std::move(graph), pass);
   std::deque<Lowering> stages;  // which refer to their own members
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
     stages.emplace_back(plan, common, stage, pass, profile);
@@ -353,8 +354,9 @@ std::vector<Program> list_all(std::deque<Lowering> stages) {
 }  // namespace
 
 Program lower(const Plan& plan, int stage, Pass pass, const LoweringProfile& profile) {
-  require_valid(plan);
-  return StageLowering(plan, models::build_graph(plan.model), pass, profile).lower(stage);
+  models::ModelGraph graph = models::build_graph(plan.model);
+  require_valid(plan, graph);
+  return StageLowering(plan, std::move(graph), pass, profile).lower(stage);
 }
 
 StageLowering::StageLowering(Plan plan, models::ModelGraph graph, Pass pass,
@@ -365,7 +367,7 @@ StageLowering::StageLowering(Plan plan, models::ModelGraph graph, Pass pass,
       common_(in_common(plan_, std::move(graph), pass)) {}
 
 Program StageLowering::lower(int stage) const {
-  require_lowerable(plan_, stage);
+  require_lowerable(plan_, common_->graph, stage);
   Lowering lowering(plan_, common_, stage, pass_, profile_);
   lowering.place_model();
   lowering.require_listable(0);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/graph.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::program {
@@ -18,5 +19,7 @@ struct Violation {
 /// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version
 /// does not lower yet (MoE, MLA, context parallelism, ...), named as such.
 std::vector<Violation> check(const Plan& plan);
+/// The same of a plan whose layers are those of `graph`, which the model need not describe.
+std::vector<Violation> check(const Plan& plan, const models::ModelGraph& graph);
 
 }  // namespace meshplan::program
