@@ -92,11 +92,16 @@ void add_window(const ModelSpec& spec, Json& config) {
   config["sliding_window"] = spec.window > 0 ? Json(spec.window) : Json(nullptr);
 }
 
+std::string_view layer_type(Mixer mixer) {
+  return mixer == Mixer::Sliding  ? "sliding_attention"
+         : mixer == Mixer::Linear ? "linear_attention"
+                                  : "full_attention";
+}
+
 void add_layer_types(const ModelSpec& spec, Json& config) {
   Json types = Json::array();
   for (int layer = 0; layer < spec.num_layers; ++layer)
-    types.push_back(mixer_of_layer(spec, layer) == Mixer::Sliding ? "sliding_attention"
-                                                                  : "full_attention");
+    types.push_back(layer_type(mixer_of_layer(spec, layer)));
   config["layer_types"] = std::move(types);
 }
 
@@ -159,17 +164,21 @@ Json mixtral_config(const ModelSpec& spec) {
   return config;
 }
 
-Json qwen3_moe_config(const ModelSpec& spec) {
-  Json config = llama_like_config(spec, "Qwen3MoeForCausalLM");
-  add_switched_window(spec, config);
-  config["attention_bias"] = spec.qkv_bias;
-  if (!spec.moe) return config;
+/// Experts of Qwen 3 and Qwen3-Next.
+void add_qwen_experts(const ModelSpec& spec, Json& config) {
   config["moe_intermediate_size"] = spec.moe->expert_ffn_size;
   config["num_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
   config["norm_topk_prob"] = spec.moe->router.normalize_top_k;
   add_balance_loss(spec, config);
   config["mlp_only_layers"] = spec.moe->dense_layers;
+}
+
+Json qwen3_moe_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Qwen3MoeForCausalLM");
+  add_switched_window(spec, config);
+  config["attention_bias"] = spec.qkv_bias;
+  if (spec.moe) add_qwen_experts(spec, config);
   return config;
 }
 
@@ -285,22 +294,13 @@ Json qwen3_next_config(const ModelSpec& spec) {
   config["attention_bias"] = spec.qkv_bias;
   config["partial_rotary_factor"] =
       double(spec.rope_size.value_or(spec.head_size)) / std::max(1, spec.head_size);
-  Json types = Json::array();
-  for (int layer = 0; layer < spec.num_layers; ++layer)
-    types.push_back(mixer_of_layer(spec, layer) == Mixer::Linear ? "linear_attention"
-                                                                 : "full_attention");
-  config["layer_types"] = std::move(types);
+  add_layer_types(spec, config);
   add_linear_layers(spec, config);
   config["num_nextn_predict_layers"] = spec.mtp_layers;
   if (!spec.moe) return config;
-  config["moe_intermediate_size"] = spec.moe->expert_ffn_size;
-  config["num_experts"] = spec.moe->num_experts;
-  config["num_experts_per_tok"] = spec.moe->top_k;
-  config["norm_topk_prob"] = spec.moe->router.normalize_top_k;
+  add_qwen_experts(spec, config);
   config["shared_expert_intermediate_size"] = spec.moe->shared_expert_ffn_size;
   config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = spec.moe->dense_layers;
-  add_balance_loss(spec, config);
   return config;
 }
 

@@ -76,11 +76,13 @@ FusedRows mamba_rows(const models::ModelSpec& spec) {
 }
 
 // Sources: the modeling files of transformers 4 and the published checkpoints of each family.
+constexpr std::array kQueries = {
+    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0}};
+
 constexpr std::array kLlama = {
     NameRule{"embedding.embed_tokens", "model.embed_tokens"},
     NameRule{"layers.{L}.input_layernorm", "model.layers.{L}.input_layernorm"},
     NameRule{"layers.{L}.post_attention_layernorm", "model.layers.{L}.post_attention_layernorm"},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0},
     NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.k_proj", 1},
     NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.v_proj", 2},
     NameRule{"layers.{L}.self_attn.o_proj", "model.layers.{L}.self_attn.o_proj"},
@@ -147,16 +149,10 @@ constexpr std::array kDeepSeek = {
              "model.layers.{L}.mlp.shared_experts.down_proj"}};
 
 constexpr std::array kQwen3Next = {
-    NameRule{"embedding.embed_tokens", "model.embed_tokens"},
-    NameRule{"layers.{L}.input_layernorm", "model.layers.{L}.input_layernorm"},
-    NameRule{"layers.{L}.post_attention_layernorm", "model.layers.{L}.post_attention_layernorm"},
     NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0, Layout::Same,
              gated_query_rows<0>},
     NameRule{"layers.{L}.self_attn.gate_proj", "model.layers.{L}.self_attn.q_proj", std::nullopt,
              Layout::Same, gated_query_rows<1>},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.k_proj", 1},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.v_proj", 2},
-    NameRule{"layers.{L}.self_attn.o_proj", "model.layers.{L}.self_attn.o_proj"},
     NameRule{"layers.{L}.linear_attn.in_proj_qkv", "model.layers.{L}.linear_attn.in_proj_qkvz",
              std::nullopt, Layout::Same, delta_qkv_rows},
     NameRule{"layers.{L}.linear_attn.z_proj", "model.layers.{L}.linear_attn.in_proj_qkvz",
@@ -169,18 +165,13 @@ constexpr std::array kQwen3Next = {
     NameRule{"layers.{L}.linear_attn.A_log", "model.layers.{L}.linear_attn.A_log"},
     NameRule{"layers.{L}.linear_attn.norm", "model.layers.{L}.linear_attn.norm"},
     NameRule{"layers.{L}.linear_attn.out_proj", "model.layers.{L}.linear_attn.out_proj"},
-    NameRule{"layers.{L}.mlp.gate_up_proj", "model.layers.{L}.mlp.gate_proj", 0},
-    NameRule{"layers.{L}.mlp.gate_up_proj", "model.layers.{L}.mlp.up_proj", 1},
-    NameRule{"layers.{L}.mlp.down_proj", "model.layers.{L}.mlp.down_proj"},
     NameRule{"layers.{L}.mlp.shared_expert.gate_up_proj",
              "model.layers.{L}.mlp.shared_expert.gate_proj", 0},
     NameRule{"layers.{L}.mlp.shared_expert.gate_up_proj",
              "model.layers.{L}.mlp.shared_expert.up_proj", 1},
     NameRule{"layers.{L}.mlp.shared_expert.down_proj",
              "model.layers.{L}.mlp.shared_expert.down_proj"},
-    NameRule{"layers.{L}.mlp.shared_expert_gate", "model.layers.{L}.mlp.shared_expert_gate"},
-    NameRule{"head.norm", "model.norm"},
-    NameRule{"head.lm_head", "lm_head"}};
+    NameRule{"layers.{L}.mlp.shared_expert_gate", "model.layers.{L}.mlp.shared_expert_gate"}};
 
 // A layer is one half, and so has one norm.
 constexpr std::array kNemotronH = {
@@ -254,19 +245,19 @@ constexpr std::array kBert = {
 const std::vector<Family>& weight_families() {
   static const std::vector<Family> kFamilies = {
       {"bert", "bert.", {kBert}},
-      {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
-      {"gemma2", "", {kLlama, kGemma}, 1},
-      {"gemma3_text", "", {kLlama, kHeadNorms, kGemma}, 1},
+      {"deepseek_v3", "", {kQueries, kLlama, kExperts, kDeepSeek}},
+      {"gemma2", "", {kQueries, kLlama, kGemma}, 1},
+      {"gemma3_text", "", {kQueries, kLlama, kHeadNorms, kGemma}, 1},
       {"gpt2", "transformer.", {kGpt2}},
-      {"gpt_oss", "", {kLlama, kGptOss}},
-      {"llama", "", {kLlama}},
-      {"mistral", "", {kLlama}},
-      {"mixtral", "", {kLlama, kMixtralExperts}},
+      {"gpt_oss", "", {kQueries, kLlama, kGptOss}},
+      {"llama", "", {kQueries, kLlama}},
+      {"mistral", "", {kQueries, kLlama}},
+      {"mixtral", "", {kQueries, kLlama, kMixtralExperts}},
       {"nemotron_h", "backbone.", {kNemotronH}},
-      {"qwen2", "", {kLlama}},
-      {"qwen3", "", {kLlama, kHeadNorms}},
-      {"qwen3_moe", "", {kLlama, kHeadNorms, kExperts}},
-      {"qwen3_next", "", {kQwen3Next, kHeadNorms, kExperts}, 1}};
+      {"qwen2", "", {kQueries, kLlama}},
+      {"qwen3", "", {kQueries, kLlama, kHeadNorms}},
+      {"qwen3_moe", "", {kQueries, kLlama, kHeadNorms, kExperts}},
+      {"qwen3_next", "", {kQwen3Next, kLlama, kHeadNorms, kExperts}, 1}};
   return kFamilies;
 }
 
