@@ -23,18 +23,6 @@ void set_heads(const ModelSpec& spec, OpAttributes& attributes) {
   attributes.value_head_size = spec.mla ? spec.mla->v_head_size : value_size(spec);
 }
 
-void set_rope(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes) {
-  const bool local = mixer == Mixer::Sliding && spec.local_rope_base;
-  attributes.rope_base = local ? *spec.local_rope_base : spec.rope_base;
-  if (!local && spec.rope_scaling) {
-    attributes.rope_scaling = spec.rope_scaling;
-    attributes.rope_scaling->original_max_positions =
-        spec.rope_scaling->original_max_positions.value_or(spec.max_positions);
-  }
-  attributes.rope_size =
-      spec.mla ? spec.mla->qk_rope_head_size : spec.rope_size.value_or(spec.head_size);
-}
-
 void set_scores(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes) {
   attributes.causal = spec.causal;
   attributes.window = mixer == Mixer::Sliding ? spec.window : 0;
@@ -143,6 +131,18 @@ LatentQueries append_latent_queries(LayerBuilder& layer, TensorId x) {
 }
 
 }  // namespace
+
+void set_rope(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes) {
+  const bool local = mixer == Mixer::Sliding && spec.local_rope_base;
+  attributes.rope_base = local ? *spec.local_rope_base : spec.rope_base;
+  if (!local && spec.rope_scaling) {
+    attributes.rope_scaling = spec.rope_scaling;
+    attributes.rope_scaling->original_max_positions =
+        spec.rope_scaling->original_max_positions.value_or(spec.max_positions);
+  }
+  attributes.rope_size =
+      spec.mla ? spec.mla->qk_rope_head_size : spec.rope_size.value_or(spec.head_size);
+}
 
 TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const char* weight) {
   return layer.linear({.name = "attention_out",

@@ -73,6 +73,7 @@ TensorId LayerBuilder::product(const LinearShape& shape, TensorId x) {
   Op& added = op(grouped ? OpKind::GroupedLinear : OpKind::Linear, shape.name, {x});
   added.split = shape.split;
   added.attributes.num_experts = shape.num_experts;
+  added.attributes.detached = shape.detached;
   added.parameters.push_back(
       parameter(shape.weight + ".weight", std::move(weight_shape), shape.init));
   if (shape.bias)

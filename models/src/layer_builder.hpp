@@ -33,7 +33,8 @@ struct LinearShape {
   std::vector<std::int64_t> sections = {};  // of the output features
   std::int64_t head_size = 0;               // of the sections; 0 = not heads
   Init init = Init::Normal;
-  int num_experts = 0;  // > 0: a GroupedLinear
+  int num_experts = 0;    // > 0: a GroupedLinear
+  bool detached = false;  // no gradient passes through it
 };
 
 /// Every function appends one operation and returns its (first) output, which bears its name.
@@ -128,6 +129,8 @@ TensorId append_moe(LayerBuilder& layer, TensorId x);
 TensorId append_projection(LayerBuilder& layer, const std::string& weight, TensorId x);
 
 // Parts of mixers.
+/// How a Rope turns heads: all of them, or of latent attention and where the spec says so a part.
+void set_rope(const ModelSpec& spec, Mixer mixer, OpAttributes& attributes);
 TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const char* weight);
 /// Which keys each query attends to (DeepSeek-V3.2): choices (T, top-k).
 /// @param low  compressed queries (T, rank)

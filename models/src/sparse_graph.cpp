@@ -1,4 +1,5 @@
 // Attention to some keys alone: DeepSeek-V3.2's indexer, and the compressed keys of DeepSeek-V4.
+#include <algorithm>
 #include <cmath>
 
 #include "layer_builder.hpp"
@@ -13,14 +14,37 @@ struct IndexerShape {
   int compression = 0;
 };
 
-/// Queries and head weights beside keys that are there already.
+/// Rotates the first elements of each of the indexer's heads, as many as of attention's.
+TensorId append_index_rope(LayerBuilder& layer, const std::string& name, int heads,
+                           std::int64_t head_size, TensorId x) {
+  const std::vector<Dim> shape{layer.rows(x), fixed(layer.width(x))};
+  Op& op = layer.op(OpKind::Rope, name, {x});
+  op.attributes.heads = heads;
+  op.attributes.head_size = static_cast<int>(head_size);
+  set_rope(layer.spec(), Mixer::Full, op.attributes);
+  op.attributes.rope_size = std::min(op.attributes.rope_size, op.attributes.head_size);
+  return layer.output(op, shape);
+}
+
+/// Queries and head weights beside keys that are there already. What they read is a constant to
+/// them (DeepSeek-V3.2, section 2.1: the indexer's input is detached).
 TensorId append_selection(LayerBuilder& layer, const IndexerShape& shape, TensorId low, TensorId x,
                           TensorId keys) {
-  const TensorId queries = layer.linear(
-      {.name = "index_q", .weight = "self_attn.indexer.wq_b", .out = shape.heads * shape.head_size},
-      low);
-  const TensorId weights = layer.linear(
-      {.name = "index_weights", .weight = "self_attn.indexer.weights_proj", .out = shape.heads}, x);
+  TensorId queries = layer.linear({.name = "index_q",
+                                   .weight = "self_attn.indexer.wq_b",
+                                   .out = shape.heads * shape.head_size,
+                                   .detached = true},
+                                  low);
+  const TensorId weights = layer.linear({.name = "index_weights",
+                                         .weight = "self_attn.indexer.weights_proj",
+                                         .out = shape.heads,
+                                         .detached = true},
+                                        x);
+  if (shape.compression == 0 && layer.spec().positions == Positions::Rope) {
+    queries = append_index_rope(layer, "index_q_rope", static_cast<int>(shape.heads),
+                                shape.head_size, queries);
+    keys = append_index_rope(layer, "index_k_rope", 1, shape.head_size, keys);
+  }
   const Dim row_count = layer.rows(x);
   Op& select = layer.op(OpKind::SelectKeys, "select_keys", {queries, keys, weights});
   select.attributes.heads = static_cast<int>(shape.heads);
@@ -28,6 +52,8 @@ TensorId append_selection(LayerBuilder& layer, const IndexerShape& shape, Tensor
   select.attributes.head_size = static_cast<int>(shape.head_size);
   select.attributes.selected_keys = shape.top_k;
   select.attributes.compression = shape.compression;
+  select.attributes.causal = layer.spec().causal;
+  select.attributes.scale = 1.0 / std::sqrt(static_cast<double>(shape.heads * shape.head_size));
   const TensorId choices =
       layer.tensor("select_keys", TensorClass::Index, {row_count, fixed(shape.top_k)});
   select.outputs.push_back(choices);
@@ -73,8 +99,11 @@ TensorId append_indexer(LayerBuilder& layer, TensorId low, TensorId x) {
   const SparseAttentionSpec& sparse = *layer.spec().sparse_attention;
   if (sparse.borrowed)
     return layer.tensor("select_keys", TensorClass::Index, {layer.rows(x), fixed(sparse.top_k)});
-  const TensorId k = layer.linear(
-      {.name = "index_k", .weight = "self_attn.indexer.wk", .out = sparse.index_head_size}, x);
+  const TensorId k = layer.linear({.name = "index_k",
+                                   .weight = "self_attn.indexer.wk",
+                                   .out = sparse.index_head_size,
+                                   .detached = true},
+                                  x);
   // A layer norm, whatever the model's norms are.
   const std::vector<Dim> shape{layer.rows(k), fixed(sparse.index_head_size)};
   Op& norm = layer.op(OpKind::LayerNorm, "index_k_norm", {k});

@@ -56,8 +56,9 @@ ComputeKind compute_kind(models::OpKind kind) {
       return ComputeKind::LinearAttention;
     case models::OpKind::StateSpace:
       return ComputeKind::StateSpace;
-    case models::OpKind::AddSections:
     case models::OpKind::SelectKeys:
+      return ComputeKind::SelectKeys;
+    case models::OpKind::AddSections:
     case models::OpKind::CompressKeys:
     case models::OpKind::GroupedOutput:
     case models::OpKind::Multiply:

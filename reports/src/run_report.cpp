@@ -198,6 +198,7 @@ std::string step_line(const program::StepReport& step) {
       step.mfu ? percent(*step.mfu) : "-", step.resident_bytes / kMib);
   if (step.evaluation_loss) line += fmt::format("   held-out loss {:.4f}", *step.evaluation_loss);
   if (step.experts) line += experts_of_step(*step.experts);
+  if (step.indexer_loss) line += fmt::format("   indexer loss {:.4f}", *step.indexer_loss);
   if (step.loss_scale) line += fmt::format("   loss scale {:g}", *step.loss_scale);
   return line + "\n";
 }

@@ -97,7 +97,7 @@ enum class OpKind {
   // MLA. in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: o (T, H Ev), lse (T, H)
   LatentAttention,
   // in: index queries (T, Hi Ei), index keys (T, Ei), head weights (T, Hi); out: choices (T,
-  // top-k). Counted, never lowered
+  // top-k), which an Attention or a LatentAttention reads as its last input
   SelectKeys,
   // in: x (T, D); weights of the keys' and their scores' projection, positions, norm; out: keys
   // that stand for `compression` tokens each (T, E). Counted, never lowered
@@ -175,6 +175,8 @@ struct OpAttributes {
   RouterSpec router;
   std::optional<LinearAttentionSpec> linear_attention;
   std::optional<MambaSpec> mamba;
+  bool detached = false;    // of Linear: what it reads is a constant to it, so that no gradient of
+                            // what it makes passes on (an indexer's projections)
   int norm_group = 0;       // of GatedNorm: elements that are normed together
   bool gate_first = false;  // of GatedNorm: before the norm
   bool operator==(const OpAttributes&) const = default;

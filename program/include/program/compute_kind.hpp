@@ -34,6 +34,7 @@ enum class ComputeKind {
   LinearAttention,
   // Mamba 2; also out: states where chunks begin (Sequences, chunks * heads * P * N)
   StateSpace,
+  SelectKeys,
 
   // Made from CrossEntropy, from gradients of shared values and from biases.
   CrossEntropyLocal,    // in: logits (T, V local), targets (T); out: statistics (T, 3)
@@ -76,6 +77,15 @@ enum class ComputeKind {
   // Made from LatentAttention, before an Attention of its own value head size.
   // in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: q, k and v (T, H (2 E + Ev))
   LatentHeads,
+
+  // Made from an Attention or LatentAttention of chosen keys (kernels/attention/indexer.hpp).
+  // in: qkv (T, (H + K) E + K Ev), choices (T, top-k); out: o (T, H Ev), lse (T, H), sum of these
+  // heads' probabilities of each choice (T, top-k)
+  SparseAttention,
+  // in: index queries, index keys, head weights, choices (as of SelectKeys), probabilities of all
+  // heads (T, top-k); out: loss (T), whose mean over the step's tokens is added to what is
+  // minimized
+  IndexerLoss,
 
   // Made from Router.
   RouterLoad,    // in: choices (T, top-k); adds to the tokens of each expert of the step

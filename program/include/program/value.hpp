@@ -31,6 +31,7 @@ enum class Storage {
   LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
   LossScalar,       // fp64 sum of the step's token losses (last stage)
   RouterLosses,     // the two fp64 sums of the step's router losses
+  IndexerLoss,      // the fp64 sum of the step's indexer losses
   ExpertLoad,       // the layer's row of Region::ExpertLoad; index 1: of those that were taken
   QuantizedWeight,  // offset in the layer's part of Region::QuantizedWeights
 };

@@ -95,6 +95,14 @@ void shrink_experts(bool all, int unit, ModelSpec& model) {
   moe.dense_layers = {moe.dense_layers.front() == 0 ? 0 : 1};
 }
 
+void shrink_indexer(const ModelSizes& sizes, int unit, ModelSpec& model) {
+  if (!model.sparse_attention) return;
+  models::SparseAttentionSpec& sparse = *model.sparse_attention;
+  sparse.index_heads = std::min(sparse.index_heads, kLeastHeads);
+  sparse.index_head_size = 2 * unit;
+  sparse.top_k = sizes.chooses_all ? static_cast<int>(sizes.seq_len) : kWindow;
+}
+
 /// Each kind of layer once, in the order in which they come.
 void shrink_pattern(const ModelSpec& whole, ModelSpec& model) {
   if (whole.ffn_pattern.empty()) {
@@ -139,7 +147,8 @@ ModelSpec shrunk_model(const Plan& plan, const ModelSizes& sizes) {
   if (model.ffn_size > 0) model.ffn_size = 8 * unit;
   shrink_heads(plan, sizes, unit, model);
   shrink_latent(unit, model);
-  shrink_experts(sizes.all_experts, unit, model);
+  shrink_experts(sizes.chooses_all, unit, model);
+  shrink_indexer(sizes, unit, model);
   shrink_pattern(plan.model, model);
   shrink_recurrences(sizes.head_shards, unit, model);
   shrink_variants(sizes.head_shards, unit, model);

@@ -10,7 +10,7 @@ struct ModelSizes {
   std::int64_t seq_len = 0;
   int head_shards = 1;       // ranks that have query and key heads of their own
   bool float8 = false;       // products want multiples of 16
-  bool all_experts = false;  // every token goes to all: rounding then decides no near tie
+  bool chooses_all = false;  // all experts, all keys: rounding then decides no near tie
 };
 
 /// The plan's model with every feature of it and small sizes: fewer key than query heads where it

@@ -130,7 +130,7 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
                           .seq_len = twin.workload.seq_len,
                           .head_shards = twin.parallel.tp * (over_heads ? twin.parallel.cp : 1),
                           .float8 = float8,
-                          .all_experts = rounds});
+                          .chooses_all = rounds});
   twin.workload.optimizer = shrunk_optimizer(twin);
   twin.workload.global_batch_size = std::int64_t{shrunk_microbatches(plan, twin.parallel)} *
                                     twin.micro_batch_size * twin.parallel.dp;

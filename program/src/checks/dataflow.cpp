@@ -14,7 +14,8 @@ namespace {
 /// Added to by many operations, of many layers: no version has a maker of its own.
 bool is_sum_of_many(Storage storage) {
   return storage == Storage::Gradient || storage == Storage::LossScalar ||
-         storage == Storage::RouterLosses || storage == Storage::ExpertLoad;
+         storage == Storage::RouterLosses || storage == Storage::IndexerLoss ||
+         storage == Storage::ExpertLoad;
 }
 
 /// There before the layer's operations begin.

@@ -52,8 +52,20 @@ class Parts {
     refuse(std::ranges::find(model_.ffn_pattern, models::FeedForward::Projection) !=
                model_.ffn_pattern.end(),
            "a projection in the place of a feed-forward part (ffn_pattern)", kPredicted);
-    refuse(model_.sparse_attention.has_value(), "sparse_attention", kPredicted);
+    if (model_.sparse_attention) chosen_keys();
     refuse(model_.compressed_attention.has_value(), "compressed_attention", kPredicted);
+  }
+
+  void chosen_keys() {
+    const bool borrows = std::ranges::any_of(
+        model_.layer_variants,
+        [](const models::LayerVariant& layer) { return layer.borrows_choices == true; });
+    refuse(borrows, "keys that an earlier layer chose (borrows_choices)", kPredicted);
+    refuse(model_.sparse_attention->block > 1, "keys chosen in blocks (sparse_attention.block)",
+           kPredicted);
+    refuse(model_.attention_sinks || model_.attention_softcap,
+           "sinks or a soft cap of attention to chosen keys", kPredicted);
+    refuse(parallel_.cp > 1, "sparse_attention over cp > 1");
   }
 
   void recurrences() {

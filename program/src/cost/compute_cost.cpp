@@ -34,13 +34,32 @@ double attended_pairs(const ComputeOperation& op) {
   return pairs * sequences;
 }
 
-double attention_flops(const ComputeOperation& op) {
+double attention_flops(const ComputeOperation& op, double pairs) {
   const models::OpAttributes& a = op.work.attributes;
   const double products = op.is_forward() ? kForwardAttentionProducts : kBackwardAttentionProducts;
   // q k^T; q k^T again, ds k and ds^T q are on query and key heads, the others on value heads.
   const double on_keys = op.is_forward() ? 1 : 3;
-  return 2.0 * attended_pairs(op) * a.heads *
-         (on_keys * a.head_size + (products - on_keys) * a.value_head_size);
+  return 2.0 * pairs * a.heads * (on_keys * a.head_size + (products - on_keys) * a.value_head_size);
+}
+
+/// Pairs of a query and a key that an indexer scores, or of these that it chose. A document of
+/// fewer tokens than are chosen is counted as if it had as many.
+double indexed_pairs(const ComputeOperation& op, bool chosen) {
+  const auto sequences = static_cast<double>(op.program.sizes.sequences);
+  const auto tokens = static_cast<double>(op.program.sizes.tokens);
+  const double length = tokens / sequences;
+  const double keys = chosen ? std::min(length, double(op.work.attributes.selected_keys)) : length;
+  if (!chosen && op.work.documents) return op.document_pairs() * sequences;
+  return sequences * (op.work.attributes.causal ? causal_pairs(length, 0, keys) : length * keys);
+}
+
+/// q k^T of all index heads; in the backward pass again, and the gradients of q, k and weights
+/// (kernels/attention/indexer.hpp).
+double indexer_flops(const ComputeOperation& op) {
+  const models::OpAttributes& a = op.work.attributes;
+  const double products = op.is_forward() ? 1 : 4;
+  const bool chosen = op.work.kind == ComputeKind::IndexerLoss;
+  return 2.0 * products * indexed_pairs(op, chosen) * a.heads * a.head_size;
 }
 
 /// In chunks, with K and V elements of a key and a value head: within a chunk each token meets half
@@ -77,7 +96,13 @@ double flops(const ComputeOperation& op) {
     case ComputeKind::StateSpace:
       return recurrence_flops(op);
     case ComputeKind::Attention:  // the gradient of its sinks is memory-bound
-      return op.operation.phase == Phase::WeightGrad ? 0.0 : attention_flops(op);
+      return op.operation.phase == Phase::WeightGrad ? 0.0
+                                                     : attention_flops(op, attended_pairs(op));
+    case ComputeKind::SparseAttention:
+      return attention_flops(op, indexed_pairs(op, true));
+    case ComputeKind::SelectKeys:
+    case ComputeKind::IndexerLoss:
+      return indexer_flops(op);
     default:
       return 0.0;  // memory-bound: counted by bytes
   }

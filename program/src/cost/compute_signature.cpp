@@ -61,6 +61,9 @@ constexpr KindName kKindNames[] = {
     {ComputeKind::GatedNorm, "gated_norm"},
     {ComputeKind::LinearAttention, "linear_attention"},
     {ComputeKind::StateSpace, "state_space"},
+    {ComputeKind::SelectKeys, "select_keys"},
+    {ComputeKind::SparseAttention, "sparse_attention"},
+    {ComputeKind::IndexerLoss, "indexer_loss"},
     {ComputeKind::RouterLoad, "router_load"},
     {ComputeKind::SequenceLoad, "sequence_load"},
     {ComputeKind::RouterLosses, "router_losses"},
@@ -116,6 +119,11 @@ void add_attribute_flags(std::string& text, const ComputeOp& work) {
     case ComputeKind::StateSpace:
       return add(text, FMT_COMPILE(" heads={}:{} size={}:{} chunk={}"), a.heads, a.kv_heads,
                  a.head_size, a.value_head_size, a.chunk);
+    case ComputeKind::SelectKeys:
+    case ComputeKind::SparseAttention:
+    case ComputeKind::IndexerLoss:
+      return add(text, FMT_COMPILE(" heads={}:{} size={}:{} keys={}{}"), a.heads, a.kv_heads,
+                 a.head_size, a.value_head_size, a.selected_keys, a.causal ? " causal" : "");
     case ComputeKind::GatedNorm:
       return add(text, FMT_COMPILE(" size={}{}"), a.norm_group, a.gate_first ? " first" : "");
     case ComputeKind::Quantize:

@@ -106,6 +106,11 @@ ValueId LayerBuilder::laid_out(TensorId tensor, Placement want) {
   return entry->second;
 }
 
+bool LayerBuilder::is_laid_out(TensorId tensor, Placement want) const {
+  const ValueId from = value(tensor);
+  return placement(from) == want || moved_.contains({from, want});
+}
+
 ValueId LayerBuilder::whole_rows(TensorId tensor) {
   const bool cut = placement(value(tensor)) == Placement::FeaturesSharded;
   return cut ? laid_out(tensor, stream_placement()) : value(tensor);

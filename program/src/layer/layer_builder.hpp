@@ -53,6 +53,8 @@ class LayerBuilder {
 
   /// The tensor as an operation needs it. Who needs it so as well, gets the same value.
   ValueId laid_out(models::TensorId tensor, Placement want);
+  /// Has an operation before needed it so?
+  bool is_laid_out(models::TensorId tensor, Placement want) const;
   /// For operations that need whole rows: all features of the tokens that are here.
   ValueId whole_rows(models::TensorId tensor);
   /// For operations that mix tokens: all tokens of the heads that are here.

@@ -198,8 +198,11 @@ void append_squared_norms(Program& program, bool over_world) {
 
 void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   // A replica's ranks do not hold all experts between them, nor, with ZeRO, own all parameters: so
-  // the norm is summed over all ranks.
-  const bool over_world = program.plan.model.moe.has_value() || program.plan.zero_stage > 0;
+  // the norm is summed over all ranks. So are losses beside that of the tokens.
+  const bool sparse = program.plan.model.sparse_attention.has_value();
+  const bool over_world =
+      program.plan.model.moe.has_value() || sparse || program.plan.zero_stage > 0;
+  const int sums = sparse ? 5 : program.plan.model.moe ? 4 : 2;  // of Scalar, from the first on
   const bool offloaded = program.plan.offload_optimizer;
   std::vector<Operation> updates;
   if (pass == Pass::Training) {
@@ -226,7 +229,7 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
               {.work = StepWork::MaskLoss, .first_replica_only = over_world});
   append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp,
                     over_world ? Group::World : Group::TpPp, Region::Scalars,
-                    scalars(Scalar::LossSum, program.plan.model.moe ? 4 : 2));
+                    scalars(Scalar::LossSum, sums));
   // Each rank counted its own tokens and the layers of its own stage.
   append_all_reduce(program, "expert_load.all_reduce", Lane::Tp, Group::World, Region::ExpertLoad,
                     {0, expert_load_elements(program.plan)});

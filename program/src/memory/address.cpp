@@ -369,6 +369,8 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
       return scalar_address(program, Scalar::LossSum);
     case Storage::RouterLosses:
       return scalar_address(program, Scalar::BalanceLossSum, 2);
+    case Storage::IndexerLoss:
+      return scalar_address(program, Scalar::IndexerLossSum);
     case Storage::QuantizedWeight:
       return {.region = Region::QuantizedWeights,
               .offset = layer_of(program, instance).quantized_offset + value.offset_bytes,
@@ -395,7 +397,8 @@ namespace {
 /// Does the operation begin a gradient, in units of the whole batch's mean?
 bool scales_gradients(const Operation& operation, const ComputeOp& work) {
   return work.kind == ComputeKind::CrossEntropy ||
-         (work.kind == ComputeKind::Router && operation.phase == Phase::InputGrad);
+         ((work.kind == ComputeKind::Router || work.kind == ComputeKind::IndexerLoss) &&
+          operation.phase == Phase::InputGrad);
 }
 
 }  // namespace

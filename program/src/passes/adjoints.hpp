@@ -32,6 +32,10 @@ void gated_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp
 void recurrence_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 
 void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+/// Probabilities are constants to the indexer, which alone reads them.
+void sparse_attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+/// Begins a gradient, as the tokens' loss does.
+void indexer_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Appends the adjoints of all steps of a ring at once.
 /// @param op  the last one, which makes its o
 void ring_adjoint(BackwardPass& pass, const Operation& op);

@@ -54,6 +54,29 @@ void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
   sinks_adjoint(pass, op, attended, more.sinks);
 }
 
+void sparse_attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId qkv = op.inputs[0];
+  const ValueId dqkv = pass.fresh_gradient(qkv, dy.where);
+  pass.emit_input_gradient(op, work,
+                           {dy.buffer, pass.need(qkv), pass.need(op.outputs[0]),
+                            pass.need(op.outputs[1]), pass.need(op.inputs[1])},
+                           {dqkv});
+  pass.contribute(qkv, {dqkv, dy.where});
+}
+
+void indexer_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  std::vector<ValueId> inputs;
+  for (const ValueId input : op.inputs) inputs.push_back(pass.need(input));
+  std::vector<ValueId> outputs;  // of queries, keys, weights of heads
+  constexpr std::size_t kLearned = 3;
+  for (std::size_t i = 0; i < kLearned; ++i)
+    outputs.push_back(pass.fresh_gradient(op.inputs[i], Placement::Replicated));
+  pass.emit_input_gradient(op, work, std::move(inputs), outputs);
+  for (std::size_t i = 0; i < kLearned; ++i)
+    pass.contribute(op.inputs[i], {outputs[i], Placement::Replicated});
+}
+
 void ring_adjoint(BackwardPass& pass, const Operation& op) {
   const Gradient dy = pass.output_gradient(op);
   const auto step = [&](ComputeKind kind, int number) -> const Operation& {

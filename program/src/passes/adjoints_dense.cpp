@@ -48,8 +48,11 @@ void bias_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
 void linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId x = op.inputs[0];
+  const std::vector<ValueId> weights(op.inputs.begin() + 1, op.inputs.end());
   // First: an all-gather of x can run under the input gradient.
   const ValueId x_again = pass.need_for(op.inputs[1], x);
+  if (work.attributes.detached)
+    return pass.emit_weight_gradient(op, work, dy, {dy.buffer, x_again}, weights);
   const bool contracts_sharded =
       pass.context().tp > 1 && (work.split == Split::Column || work.split == Split::Vocab);
   const Placement where = contracts_sharded ? Placement::Partial : pass.layer().placement[at(x)];
@@ -58,7 +61,6 @@ void linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& wo
   pass.contribute(x, {dx, where});
   if (pass.forward().num_consumers(x) == 1)
     pass.finalize(x);  // its reduction runs under the weight gradient
-  const std::vector<ValueId> weights(op.inputs.begin() + 1, op.inputs.end());
   pass.emit_weight_gradient(op, work, dy, {dy.buffer, x_again}, weights);
 }
 
@@ -80,8 +82,8 @@ void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& 
   // That of a sum may be the other addend's, too, which a scale leaves as it is.
   const bool shared = pass.shared(op.outputs.front(), dy.buffer);
   require_invariant(!shared || work.kind == ComputeKind::Scale, op.name + ": gradient is shared");
-  const ValueId dx = shared ? pass.fresh_gradient(op.inputs[0], dy.where)
-                            : pass.same_buffer(dy.buffer, dy.where);
+  const ValueId dx =
+      shared ? pass.fresh_gradient(op.inputs[0], dy.where) : pass.same_buffer(dy.buffer, dy.where);
   std::vector<ValueId> inputs = {dy.buffer};
   inputs.insert(inputs.end(), op.inputs.begin() + 1, op.inputs.end());  // positions
   pass.emit_input_gradient(op, work, std::move(inputs), {dx});

@@ -44,6 +44,10 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
     case ComputeKind::Attention:
       if (work.ring_step) return;  // a ring's is appended as a whole, where its result is made
       return attention_adjoint(pass, op, work);
+    case ComputeKind::SparseAttention:
+      return sparse_attention_adjoint(pass, op, work);
+    case ComputeKind::IndexerLoss:
+      return indexer_adjoint(pass, op, work);
     case ComputeKind::MergeAttention:
     case ComputeKind::Convert:
       if (!pass.has_gradient(op.outputs.front())) return;
@@ -74,6 +78,7 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
     case ComputeKind::LinearAttention:
     case ComputeKind::StateSpace:
       return recurrence_adjoint(pass, op, work);
+    case ComputeKind::SelectKeys:    // no gradient passes through a choice
     case ComputeKind::RouterLosses:  // part of the router's; the others make integers
     case ComputeKind::RouterLoad:
     case ComputeKind::SequenceLoad:

@@ -76,9 +76,13 @@ class Sharder {
       case OpKind::CrossEntropy:
         return lower_cross_entropy(op);
       case OpKind::Rope:
-        return op.inputs.size() == 2 ? attention_.latent_rope(op)
-                                     : lower_elementwise(op, /*in_place=*/true);
+        if (op.inputs.size() == 2) return attention_.latent_rope(op);
+        if (op.attributes.kv_heads == 0) return attention_.index_rope(op);
+        return lower_elementwise(op, /*in_place=*/true);
+      case OpKind::SelectKeys:
+        return attention_.select_keys(op);
       case OpKind::Attention:
+        if (op.attributes.selected_keys > 0) return attention_.sparse(op);
         if (context_.cp > 1) return attention_.over_ranks(op);
         return lower_elementwise(op, /*in_place=*/false);
       case OpKind::Slice:
@@ -279,6 +283,9 @@ class Sharder {
 
   ValueId linear_input(const Op& op) {
     const TensorId x = op.inputs.front();
+    // An indexer's queries are many: each rank makes those of all tokens where these are at hand.
+    if (op.attributes.detached && build_.is_laid_out(x, Placement::Replicated))
+      return build_.laid_out(x, Placement::Replicated);
     if (op.split == Split::None) return build_.whole_rows(x);
     return build_.laid_out(
         x, op.split == Split::Row ? Placement::FeaturesSharded : Placement::Replicated);

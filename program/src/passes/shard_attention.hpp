@@ -1,5 +1,5 @@
 // Lowering of attention that is more than an operation on the heads of a rank: over the ranks of
-// the cp group, and latent attention.
+// the cp group, latent attention, and attention to chosen keys.
 #pragma once
 
 #include "context/shard_context.hpp"
@@ -28,6 +28,13 @@ class AttentionSharder {
   /// An attention like any other after queries, keys and values lie side by side.
   void latent(const models::Op& op);
 
+  /// Of an indexer's queries or keys, all of them on every rank.
+  void index_rope(const models::Op& op);
+  /// Which keys each query attends to, found by every rank for all tokens.
+  void select_keys(const models::Op& op);
+  /// Attention to the keys that select_keys() chose last, and what its indexer learns from it.
+  void sparse(const models::Op& op);
+
   /// Does this linear make keys and values of latent values, of which those of all cp ranks are
   /// gathered? They are narrower than what each rank makes of them for its heads.
   bool expands_latents(const models::Op& op) const;
@@ -35,7 +42,16 @@ class AttentionSharder {
   ValueId gather_latents(const models::Op& op, ValueId x);
 
  private:
+  /// What select_keys() worked on and made.
+  struct Selection {
+    ComputeOp work;
+    std::vector<ValueId> indexer;  // queries, keys, weights of its heads
+    ValueId choices = 0;
+  };
+
   bool gathers_latents() const;
+  void attend_to_chosen(const models::Op& op, ComputeOp work, ValueId qkv);
+  void learn_choices(const models::Op& op, ValueId probabilities);
   void attend_over_ranks(const models::Op& op, const ComputeOp& attention, ValueId qkv,
                          std::optional<ValueId> sinks = std::nullopt);
   void set_results(const models::Op& op, const ContextSharder::Attended& made);
@@ -48,6 +64,7 @@ class AttentionSharder {
   LayerBuilder& build_;
   ShardedLayer& layer_;
   ContextSharder context_sharder_;
+  Selection selection_;
 };
 
 }  // namespace meshplan::program

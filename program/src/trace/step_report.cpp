@@ -91,6 +91,7 @@ void fields(Visitor& v, StepReport& r) {
   v.required("loss_scale", r.loss_scale, "fp16: of this step; null in other precisions");
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
   v.required("experts", r.experts, "what the routers did; null without experts");
+  v.stated("indexer_loss", r.indexer_loss, "of sparse attention, sum over the layers");
   v.required("warnings", r.warnings, "what looked wrong");
 }
 

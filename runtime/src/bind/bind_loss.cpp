@@ -16,6 +16,9 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
                                      .targets = o.in<const std::int32_t>(1),
                                      .loss = o.out<float>(0),
                                      .lse = o.out<float>(1)});
+  // Every tp rank has the loss of all tokens; an indexer's is summed over these ranks, too.
+  const program::Storage sum = o.value(o.operation.outputs.front()).storage;
+  if (sum == program::Storage::IndexerLoss && place_.tp_rank > 0) return [] {};
   if (o.work.kind == ComputeKind::SumLoss)
     return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
                                   .loss = o.in<float>(0),

@@ -105,6 +105,10 @@ class OperatorBinder::Body {
   std::function<void()> bind_gated_norm(const Operands& o);
   std::function<void()> bind_gated_delta(const Operands& o);
   std::function<void()> bind_state_space(const Operands& o);
+  kernels::Indexer indexer_of(const Operands& o) const;
+  std::function<void()> bind_select_keys(const Operands& o);
+  std::function<void()> bind_sparse_attention(const Operands& o);
+  std::function<void()> bind_indexer_loss(const Operands& o);
   std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   /// Cosines and sines of all positions, made once for each rotation.

@@ -117,6 +117,12 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
       return bind_gated_delta(operands);
     case ComputeKind::StateSpace:
       return bind_state_space(operands);
+    case ComputeKind::SelectKeys:
+      return bind_select_keys(operands);
+    case ComputeKind::SparseAttention:
+      return bind_sparse_attention(operands);
+    case ComputeKind::IndexerLoss:
+      return bind_indexer_loss(operands);
     case ComputeKind::SliceRows:
     case ComputeKind::SliceColumns:
     case ComputeKind::PackColumns:

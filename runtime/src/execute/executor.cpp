@@ -316,6 +316,7 @@ StepOutcome Executor::Body::outcome() {
   const double tokens = loss_tokens();
   outcome.loss = read(Scalar::LossSum, 0.0) / tokens;
   outcome.gradient_norm = double{read(Scalar::GradientNorm, 0.0F)};
+  outcome.indexer_loss = read(Scalar::IndexerLossSum, 0.0) / tokens;
   if (!no_load_.empty()) {
     outcome.balance_loss = read(Scalar::BalanceLossSum, 0.0) / tokens;
     outcome.z_loss = read(Scalar::ZLossSum, 0.0) / tokens;

@@ -29,6 +29,7 @@ struct StepOutcome {
   double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
   double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
   double z_loss = 0;         // likewise
+  double indexer_loss = 0;   // of sparse attention's indexers, sum over the layers; likewise
   std::vector<float> expert_load;            // Region::ExpertLoad, of the whole batch
   program::RowsBeyondPlan rows_beyond_plan;  // of this rank
 };

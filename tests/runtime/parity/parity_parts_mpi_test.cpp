@@ -1,7 +1,9 @@
 // Layers of other parts than attention and an MLP of one size: gated delta rule, Mamba 2, layers
-// that are halves, gates of attention, sizes of single layers, scaled residuals. Any plan gives the
-// losses, gradients and gradient norm of one rank.
+// that are halves, gates of attention, keys that an indexer chooses, sizes of single layers, scaled
+// residuals. Any plan gives the losses, gradients and gradient norm of one rank.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "program/checks/check.hpp"
@@ -112,6 +114,31 @@ ModelSpec cohere_style() {
   return model;
 }
 
+/// Weights from which attention is not nearly even: of that an indexer has little to learn, and its
+/// gradient is a difference of nearly equal shares.
+constexpr double kUnevenStd = 0.1;
+
+/// DeepSeek-V3.2 and GLM-5: an indexer chooses the keys of latent attention.
+ModelSpec sparse_latent_style() {
+  ModelSpec model = deepseek_style();
+  model.name = "sparse-latent-style";
+  model.init_std = kUnevenStd;
+  model.sparse_attention =
+      models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 16, .top_k = 6};
+  return model;
+}
+
+/// The same beside plain attention, whose indexer reads the stream; one layer sees all keys.
+ModelSpec sparse_style() {
+  ModelSpec model = llama_style();
+  model.name = "sparse-style";
+  model.init_std = kUnevenStd;
+  model.sparse_attention =
+      models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 8, .top_k = 6};
+  model.layer_variants = {{.layers = {1}, .sees_all = true}};
+  return model;
+}
+
 /// Plain descent, as in parity_encoders_mpi_test.cpp.
 Plan plan_on(const ModelSpec& model, const ParallelConfig& parallel = {}) {
   Plan plan = parity_plan(model, parallel);
@@ -194,6 +221,37 @@ TEST_CASE("every plan of a model with other residuals gives the gradients of one
   check_parity(parallel_style(models::Residual::Parallel));
   check_parity(parallel_style(models::Residual::ParallelOwnNorms));
   check_parity(cohere_style());
+}
+
+TEST_CASE("every plan of a model with sparse attention gives the gradients of one rank",
+          "[parity][parts]") {
+  check_parity(sparse_latent_style());
+  check_parity(sparse_style());
+}
+
+TEST_CASE("sparse attention to all keys trains as attention does", "[parity][parts]") {
+  for (ModelSpec model : {sparse_latent_style(), sparse_style()}) {
+    ModelSpec dense = model;
+    dense.sparse_attention.reset();
+    dense.layer_variants.clear();
+    const Plan base = plan_on(dense);
+    model.sparse_attention->top_k = static_cast<int>(base.workload.seq_len);
+    Plan sparse = plan_on(model);
+    sparse.workload.optimizer.clip_norm = 0;
+    Plan plain = base;
+    plain.workload.optimizer.clip_norm = 0;
+    ParityJob job{.steps = kTwoSteps};
+    const RunResult expected = job.run_alone(plain);
+    const RunResult made = job.run_alone(sparse);
+    for (int step = 0; step < kTwoSteps; ++step)
+      CHECK(made.losses[step] == Approx(expected.losses[step]).epsilon(1e-6));
+    // Parameters are drawn by name, so that these are the same in both.
+    double worst = 0;
+    for (const auto& [name, gradient] : expected.gradients)
+      for (std::size_t i = 0; i < gradient.size(); ++i)
+        worst = std::max(worst, std::abs(made.gradients.at(name)[i] - gradient[i]));
+    CHECK(worst <= 1e-6);
+  }
 }
 
 TEST_CASE("every plan of a model with a gate of each head gives the gradients of one rank",

@@ -70,6 +70,8 @@ struct StepReport {
   std::optional<double> loss_scale;                    // fp16: of this step
   std::optional<StepTiming> timing;                    // of steps whose operations were timed
   std::optional<ExpertReport> experts = std::nullopt;  // of models that have some
+  // Of sparse attention, mean over tokens, sum over layers; in the gradient, not in `loss`.
+  std::optional<double> indexer_loss = std::nullopt;
   std::vector<std::string> warnings;
   bool operator==(const StepReport&) const = default;
 };

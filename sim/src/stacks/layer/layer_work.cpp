@@ -141,6 +141,7 @@ void LayerWalk::save(TensorId id, double bytes_per_element) {
 void LayerWalk::trace_gradients(const Op& op) {
   const auto trained = [&](TensorId id) { return !frozen_[at(id)]; };
   needs_input_gradient_ =
+      !op.attributes.detached &&
       std::ranges::any_of(op.inputs, [&](TensorId id) { return has_gradient_[at(id)]; });
   trains_weight_ = !op.parameters.empty() && trained(op.parameters.front());
   is_differentiated_ = needs_input_gradient_ || std::ranges::any_of(op.parameters, trained);
