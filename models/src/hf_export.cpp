@@ -197,18 +197,7 @@ Json gpt_oss_config(const ModelSpec& spec) {
   return config;
 }
 
-Json deepseek_v3_config(const ModelSpec& spec) {
-  Json config = llama_like_config(spec, "DeepseekV3ForCausalLM");
-  if (!spec.moe || !spec.mla) return config;
-  const MoeSpec& moe = *spec.moe;
-  const MlaSpec& mla = *spec.mla;
-  config["attention_bias"] = spec.qkv_bias;
-  config["head_dim"] = mla.qk_rope_head_size;
-  config["q_lora_rank"] = mla.q_lora_rank ? Json(*mla.q_lora_rank) : Json(nullptr);
-  config["kv_lora_rank"] = mla.kv_lora_rank;
-  config["qk_nope_head_dim"] = mla.qk_nope_head_size;
-  config["qk_rope_head_dim"] = mla.qk_rope_head_size;
-  config["v_head_dim"] = mla.v_head_size;
+void add_deepseek_experts(const MoeSpec& moe, Json& config) {
   config["n_routed_experts"] = moe.num_experts;
   config["num_experts_per_tok"] = moe.top_k;
   config["moe_intermediate_size"] = moe.expert_ffn_size;
@@ -223,8 +212,48 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   config["routed_scaling_factor"] = moe.router.scaling_factor;
   config["n_group"] = moe.router.num_groups;
   config["topk_group"] = moe.router.top_groups;
+}
+
+Json deepseek_v3_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "DeepseekV3ForCausalLM");
+  if (!spec.mla) return config;
+  const MlaSpec& mla = *spec.mla;
+  config["attention_bias"] = spec.qkv_bias;
+  config["head_dim"] = mla.qk_rope_head_size;
+  config["q_lora_rank"] = mla.q_lora_rank ? Json(*mla.q_lora_rank) : Json(nullptr);
+  config["kv_lora_rank"] = mla.kv_lora_rank;
+  config["qk_nope_head_dim"] = mla.qk_nope_head_size;
+  config["qk_rope_head_dim"] = mla.qk_rope_head_size;
+  config["v_head_dim"] = mla.v_head_size;
   config["num_nextn_predict_layers"] = spec.mtp_layers;
   config["rope_interleave"] = true;
+  if (spec.moe) {
+    add_deepseek_experts(*spec.moe, config);
+  } else {
+    config["n_routed_experts"] = 0;
+    config["first_k_dense_replace"] = spec.num_layers;
+  }
+  return config;
+}
+
+void add_indexer(const ModelSpec& spec, Json& config) {
+  if (!spec.sparse_attention) return;
+  config["index_n_heads"] = spec.sparse_attention->index_heads;
+  config["index_head_dim"] = spec.sparse_attention->index_head_size;
+  config["index_topk"] = spec.sparse_attention->top_k;
+}
+
+Json deepseek_v32_config(const ModelSpec& spec) {
+  Json config = deepseek_v3_config(spec);
+  config["architectures"] = {"DeepseekV32ForCausalLM"};
+  add_indexer(spec, config);
+  return config;
+}
+
+Json glm_moe_dsa_config(const ModelSpec& spec) {
+  Json config = deepseek_v32_config(spec);
+  config["architectures"] = {"GlmMoeDsaForCausalLM"};
+  config["indexer_rope_interleave"] = true;
   return config;
 }
 
@@ -369,7 +398,7 @@ struct Exporter {
 };
 
 // In the order of preference for a model that several can express.
-constexpr std::array<Exporter, 14> kExporters = {{{"gpt2", gpt2_config},
+constexpr std::array<Exporter, 16> kExporters = {{{"gpt2", gpt2_config},
                                                   {"bert", bert_config},
                                                   {"gemma2", gemma2_config},
                                                   {"gemma3_text", gemma3_config},
@@ -381,6 +410,8 @@ constexpr std::array<Exporter, 14> kExporters = {{{"gpt2", gpt2_config},
                                                   {"qwen3_moe", qwen3_moe_config},
                                                   {"gpt_oss", gpt_oss_config},
                                                   {"deepseek_v3", deepseek_v3_config},
+                                                  {"deepseek_v32", deepseek_v32_config},
+                                                  {"glm_moe_dsa", glm_moe_dsa_config},
                                                   {"qwen3_next", qwen3_next_config},
                                                   {"nemotron_h", nemotron_h_config}}};
 

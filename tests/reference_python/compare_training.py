@@ -15,11 +15,12 @@ import torch
 import models
 import recurrent_models
 import safetensors_io
+import sparse_models
 import training
 
 STEPS, SEQUENCES, TOKENS = 10, 4, 32
 LOSS_BOUND, WEIGHT_BOUND = 1e-5, 1e-4
-# Closer to a tie of two experts or to the bound of a clamp, rounding errors decide what follows: within
+# Closer to a tie of two experts or keys or to the bound of a clamp, rounding errors decide what follows: within
 # 2e-6 of one, PyTorch's single and double precision (and its AVX2 and AVX-512 products) part by up to
 # 0.03; from 6e-6 on they agree to 2e-6.
 KINK_DISTANCE = 2e-5
@@ -62,6 +63,11 @@ DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers":
             "num_experts_per_tok": 2, "moe_intermediate_size": 48, "first_k_dense_replace": 0,
             "scoring_func": "sigmoid", "topk_method": "greedy", "norm_topk_prob": True,
             "routed_scaling_factor": 1.5}
+# A quarter of the keys, so that most tokens have some to leave out. Without experts: first_k_dense_replace.
+DEEPSEEK_V32 = {**DEEPSEEK, "model_type": "deepseek_v32", "first_k_dense_replace": 2, "index_n_heads": 4,
+                "index_head_dim": 16, "index_topk": 8}
+GLM_DSA = {**DEEPSEEK_V32, "model_type": "glm_moe_dsa", "first_k_dense_replace": 1,
+           "indexer_rope_interleave": True, "rope_interleave": True}
 # Outputs of nearly empty states are normed: with an epsilon of 1e-5 PyTorch's own losses in fp32 and fp64
 # part by 7e-5.
 QWEN3_NEXT = {"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16,
@@ -112,6 +118,12 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
           models.llama, models.random_llama, [[]]),
          ("deepseek_v3, rope yarn", scaled(DEEPSEEK, **YARN, mscale=0.5, mscale_all_dim=1.0),
           models.deepseek_v3, models.random_deepseek_v3, [[], ["--tp", "2", "--sp"]]),
+         ("deepseek_v32", DEEPSEEK_V32, sparse_models.deepseek_v32, sparse_models.random_deepseek_v32,
+          [[], ["--tp", "2", "--pp", "2", "--sp"]]),
+         ("deepseek_v32, experts, rope yarn",
+          scaled({**DEEPSEEK_V32, "first_k_dense_replace": 1}, **YARN, mscale=1.0, mscale_all_dim=1.0),
+          sparse_models.deepseek_v32, sparse_models.random_deepseek_v32, [["--dp", "2", "--ep", "2"]]),
+         ("glm_moe_dsa", GLM_DSA, sparse_models.deepseek_v32, sparse_models.random_deepseek_v32, [[]]),
          ("gemma2", GEMMA2, models.gemma, models.random_gemma,
           [[], ["--tp", "2", "--pp", "2", "--sp"]]),
          ("gemma3", scaled(GEMMA3, rope_type="linear", factor=8.0), models.gemma,

@@ -23,7 +23,8 @@ def causal_attention(q, k, v, scale=None):
 
 
 kink_distances = []
-"""How close the calls of choose_experts and clamp came to where a rounding error changes what follows."""
+"""How close the calls of choose_experts, choose_keys and clamp came to where a rounding error changes what
+follows."""
 
 
 def choose_experts(scores, count):
@@ -191,16 +192,17 @@ def gpt2(config, weights, ids):
     return norm(x, "transformer.ln_f") @ weights["transformer.wte.weight"].T
 
 
-def deepseek_attention(config, w, h):
-    """Multi-head latent attention (DeepSeek-V2, section 2.1); its norms have an epsilon of 1e-6."""
+def latent_parts(config, w, h):
+    """Of multi-head latent attention (DeepSeek-V2, section 2.1), whose norms have an epsilon of 1e-6: the
+    compressed queries, then queries, keys and values by heads and the scale of their scores."""
     heads, rank = config["num_attention_heads"], config["kv_lora_rank"]
-    nope, rope, value = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    nope, rope = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
 
     def turn(x):  # the published files hold the rotated elements as pairs
         return rotate(torch.cat([x[..., ::2], x[..., 1::2]], -1), config)
 
-    q = rms_norm(h @ w("self_attn.q_a_proj").T, w("self_attn.q_a_layernorm"), 1e-6)
-    q = split_heads(q @ w("self_attn.q_b_proj").T, heads)
+    low = rms_norm(h @ w("self_attn.q_a_proj").T, w("self_attn.q_a_layernorm"), 1e-6)
+    q = split_heads(low @ w("self_attn.q_b_proj").T, heads)
     latent = h @ w("self_attn.kv_a_proj_with_mqa").T
     k_rope = turn(latent[..., None, :, rank:]).expand(-1, heads, -1, -1)
     kv = rms_norm(latent[..., :rank], w("self_attn.kv_a_layernorm"), 1e-6)
@@ -211,8 +213,12 @@ def deepseek_attention(config, w, h):
     scaling = config.get("rope_scaling") or {}
     if scaling.get("mscale_all_dim"):
         scale *= yarn_magnitude(scaling["factor"], scaling["mscale_all_dim"]) ** 2
-    attended = causal_attention(q, k, kv[..., nope:], scale).transpose(1, 2).flatten(-2)
-    return attended @ w("self_attn.o_proj").T
+    return low, q, k, kv[..., nope:], scale
+
+
+def deepseek_attention(config, w, h):
+    _, q, k, v, scale = latent_parts(config, w, h)
+    return causal_attention(q, k, v, scale).transpose(1, 2).flatten(-2) @ w("self_attn.o_proj").T
 
 
 def deepseek_experts(config, w, h):

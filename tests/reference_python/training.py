@@ -48,6 +48,7 @@ def learning_rate(optimizer, step):
 def train(forward, config, weights, ids, targets, optimizer, steps, autocast=None):
     """Losses, and gradient norms before clipping, of steps on the same batch; `weights` (leaf tensors by
     name) are trained in place.
+    @param forward  gives logits, or these and a loss that is added to theirs, but not to the losses returned
     @param autocast  a dtype that torch.autocast computes in, or None
     """
     decayed = [n for n, w in weights.items() if w.dim() > 1 and not n.endswith("bias")]
@@ -62,9 +63,10 @@ def train(forward, config, weights, ids, targets, optimizer, steps, autocast=Non
             group["lr"] = learning_rate(optimizer, step)
         adamw.zero_grad()
         with torch.autocast(ids.device.type, dtype=autocast) if autocast else contextlib.nullcontext():
-            logits = forward(config, weights, ids)
+            outputs = forward(config, weights, ids)
+            logits, own_loss = outputs if isinstance(outputs, tuple) else (outputs, 0.0)
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        loss.backward()
+        (loss + own_loss).backward()
         norms.append(torch.nn.utils.clip_grad_norm_(matrices + vectors, optimizer["clip_norm"]).item())
         adamw.step()
         losses.append(loss.item())

@@ -73,7 +73,7 @@ void fill_glm_dsa(HfConfig& config, ModelSpec& spec) {
   fill_deepseek_v3(config, spec);
   fill_sparse(config, spec);
   for (const char* key : {"qk_head_dim", "indexer_rope_interleave"})
-    config.ignore(key, "how it is stored; the function is the same");
+    config.ignore(key, "how weights are stored; the function is the same");
   config.ignore("layer_types", "every layer has an indexer");
   const std::vector<std::string> types = config.texts({"indexer_types"});
   const auto shared = std::ranges::count(types, "shared");

@@ -1,5 +1,6 @@
 #include "weights/hugging_face_tables.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -61,6 +62,30 @@ FusedRows delta_ba_rows(const models::ModelSpec& spec) {
                            .theirs = 2 * i * group + which * group,
                            .count = group});
   return rows;
+}
+
+/// Heads of an indexer whose first rows, those that are rotated, lie as pairs (GLM-5).
+FusedRows paired_index_rows(const models::ModelSpec& spec, int heads) {
+  const std::int64_t size = spec.sparse_attention->index_head_size;
+  const std::int64_t half =
+      std::min<std::int64_t>(size, spec.mla ? spec.mla->qk_rope_head_size : spec.head_size) / 2;
+  FusedRows rows{.total = heads * size};
+  for (std::int64_t begin = 0; begin < rows.total; begin += size) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      rows.runs.push_back({.ours = begin + i, .theirs = begin + 2 * i, .count = 1});
+      rows.runs.push_back({.ours = begin + half + i, .theirs = begin + 2 * i + 1, .count = 1});
+    }
+    if (size > 2 * half)
+      rows.runs.push_back(
+          {.ours = begin + 2 * half, .theirs = begin + 2 * half, .count = size - 2 * half});
+  }
+  return rows;
+}
+FusedRows paired_index_query_rows(const models::ModelSpec& spec) {
+  return paired_index_rows(spec, spec.sparse_attention->index_heads);
+}
+FusedRows paired_index_key_rows(const models::ModelSpec& spec) {
+  return paired_index_rows(spec, 1);
 }
 
 /// One projection of Mamba 2 to gates, to x, B and C, and to step sizes: `part` 0, 1 or 2.
@@ -147,6 +172,23 @@ constexpr std::array kDeepSeek = {
              "model.layers.{L}.mlp.shared_experts.up_proj", 1},
     NameRule{"layers.{L}.mlp.shared_expert.down_proj",
              "model.layers.{L}.mlp.shared_experts.down_proj"}};
+
+constexpr std::array kIndexer = {
+    NameRule{"layers.{L}.self_attn.indexer.wq_b", "model.layers.{L}.self_attn.indexer.wq_b"},
+    NameRule{"layers.{L}.self_attn.indexer.wk", "model.layers.{L}.self_attn.indexer.wk"},
+    NameRule{"layers.{L}.self_attn.indexer.k_norm", "model.layers.{L}.self_attn.indexer.k_norm"},
+    NameRule{"layers.{L}.self_attn.indexer.weights_proj",
+             "model.layers.{L}.self_attn.indexer.weights_proj"}};
+
+constexpr std::array kPairedIndexer = {
+    NameRule{"layers.{L}.self_attn.indexer.wq_b", "model.layers.{L}.self_attn.indexer.wq_b",
+             std::nullopt, Layout::Same, paired_index_query_rows},
+    NameRule{"layers.{L}.self_attn.indexer.wk", "model.layers.{L}.self_attn.indexer.wk",
+             std::nullopt, Layout::Same, paired_index_key_rows},
+    NameRule{"layers.{L}.self_attn.indexer.k_norm", "model.layers.{L}.self_attn.indexer.k_norm",
+             std::nullopt, Layout::Same, paired_index_key_rows},
+    NameRule{"layers.{L}.self_attn.indexer.weights_proj",
+             "model.layers.{L}.self_attn.indexer.weights_proj"}};
 
 constexpr std::array kQwen3Next = {
     NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0, Layout::Same,
@@ -246,8 +288,10 @@ const std::vector<Family>& weight_families() {
   static const std::vector<Family> kFamilies = {
       {"bert", "bert.", {kBert}},
       {"deepseek_v3", "", {kQueries, kLlama, kExperts, kDeepSeek}},
+      {"deepseek_v32", "", {kQueries, kLlama, kExperts, kDeepSeek, kIndexer}},
       {"gemma2", "", {kQueries, kLlama, kGemma}, 1},
       {"gemma3_text", "", {kQueries, kLlama, kHeadNorms, kGemma}, 1},
+      {"glm_moe_dsa", "", {kQueries, kLlama, kExperts, kDeepSeek, kPairedIndexer}},
       {"gpt2", "transformer.", {kGpt2}},
       {"gpt_oss", "", {kQueries, kLlama, kGptOss}},
       {"llama", "", {kQueries, kLlama}},

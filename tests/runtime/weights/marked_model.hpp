@@ -131,7 +131,12 @@ inline Json small_config(const std::string& family) {
          "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 2,
          "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
          "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1})"}};
-  return parse_json(kConfigs.at(family), family);
+  if (family != "deepseek_v32" && family != "glm_moe_dsa")
+    return parse_json(kConfigs.at(family), family);
+  Json config = parse_json(kConfigs.at("deepseek_v3"), family);
+  config.update(
+      {{"model_type", family}, {"index_n_heads", 3}, {"index_head_dim", 6}, {"index_topk", 5}});
+  return config;
 }
 
 inline models::ModelSpec small(const std::string& family) {
