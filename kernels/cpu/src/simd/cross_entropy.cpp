@@ -54,7 +54,7 @@ void backward(const CrossEntropyBackward& op, Range rows, Cap cap) {
     const T* row = static_cast<const T*>(op.logits) + t * op.logits_stride;
     T* out = static_cast<T*>(op.dlogits) + t * op.logits_stride;
     const bool ignored = op.targets[t] < 0;
-    const float scale = ignored ? 0.0F : *op.scale;
+    const float scale = ignored ? 0.0F : *op.scale * op.weight;
     const int64_t target = op.targets[t] - op.vocab_begin;
     const bool is_local = !ignored && target >= 0 && target < op.valid;
     const float lse = op.lse[t];

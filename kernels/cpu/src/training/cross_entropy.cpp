@@ -40,7 +40,7 @@ void run(const Context& context, const CrossEntropyBackward& op) {
 
 void run(const Context& /*context*/, const SumLoss& op) {
   double sum = op.accumulate ? *op.sum : 0.0;
-  for (std::int64_t t = 0; t < op.tokens; ++t) sum += double{op.loss[t]};
+  for (std::int64_t t = 0; t < op.tokens; ++t) sum += op.weight * double{op.loss[t]};
   *op.sum = sum;
 }
 

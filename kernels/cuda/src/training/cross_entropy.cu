@@ -89,7 +89,7 @@ __global__ void backward_kernel(const CrossEntropyBackward op) {
   T* out = static_cast<T*>(op.dlogits) + t * op.logits_stride;
   const bool ignored = op.targets[t] < 0;
   const std::int64_t target = op.targets[t] - op.vocab_begin;
-  const float scale = *op.scale;
+  const float scale = *op.scale * op.weight;
   const float lse = op.lse[t];
   for_each_tile_pack<width>(op.columns, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
@@ -110,7 +110,7 @@ __global__ void sum_loss_kernel(const SumLoss op) {
   double sum = 0.0;
   for (std::int64_t t = threadIdx.x; t < op.tokens; t += kSumThreads) sum += double{op.loss[t]};
   sum = group_reduce<kSumThreads>(sum, Sum());
-  if (threadIdx.x == 0) *op.sum = (op.accumulate ? *op.sum : 0.0) + sum;
+  if (threadIdx.x == 0) *op.sum = (op.accumulate ? *op.sum : 0.0) + op.weight * sum;
 }
 
 }  // namespace

@@ -43,10 +43,10 @@ struct CrossEntropyCombine {
   float* lse = nullptr;                   // (T)
 };
 
-/// dlogits = (exp(logit - lse) - [column is the target]) * scale, with a soft cap times its slope
-/// 1 - (capped / softcap)^2; 0 in padded columns and in rows whose target is ignored. `scale` is
-/// read when the operation runs: usually 1 / (valid tokens of the global batch). Traffic: 2 T V
-/// elements.
+/// dlogits = (exp(logit - lse) - [column is the target]) * scale * weight, with a soft cap times
+/// its slope 1 - (capped / softcap)^2; 0 in padded columns and in rows whose target is ignored.
+/// `scale` is read when the operation runs: usually 1 / (valid tokens of the global batch).
+/// Traffic: 2 T V elements.
 struct CrossEntropyBackward {
   std::int64_t tokens = 0;
   std::int64_t columns = 0;
@@ -60,14 +60,16 @@ struct CrossEntropyBackward {
   const float* lse = nullptr;             // (T)
   float softcap = 0.0F;
   const float* scale = nullptr;  // one number
+  float weight = 1.0F;           // of this loss among others
 };
 
-/// sum (+)= loss[0] + loss[1] + ..., in fp64 and in an order that depends on `tokens` alone (on the
-/// CPU: this one).
+/// sum (+)= weight * loss[0] + weight * loss[1] + ..., in fp64 and in an order that depends on
+/// `tokens` alone (on the CPU: this one).
 struct SumLoss {
   std::int64_t tokens = 0;
   const float* loss = nullptr;  // (T)
   double* sum = nullptr;        // one number
+  double weight = 1.0;
   bool accumulate = false;
 };
 
