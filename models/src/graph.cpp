@@ -201,27 +201,6 @@ TensorId append_stream_half(LayerBuilder& layer, const HalfNames& names, const s
   return layer.output(layer.op(OpKind::StreamMix, name + "_write", {streams, y}), shape);
 }
 
-TensorId append_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x) {
-  const ModelSpec& spec = layer.spec();
-  const auto mix = [&](TensorId y) {
-    const TensorId mixed = append_mixer(layer, mixer, y);
-    return spec.low_rank_residual ? append_low_rank_residual(layer, mixed, y) : mixed;
-  };
-  const auto feed = [&](TensorId y) { return append_ffn(layer, ffn, y); };
-  const HalfNames first = names_of_mixer(), second = names_of_ffn(spec.norm_placement);
-  if (spec.hyper_connections) {
-    x = append_stream_half(layer, first, "attn", x, mix);
-    return append_stream_half(layer, second, "ffn", x, feed);
-  }
-  const bool both = mixer != Mixer::None && ffn != FeedForward::None;
-  if (spec.residual != Residual::Sequential && both)
-    return append_parallel_layer(layer, mixer, ffn, x);
-  if (mixer != Mixer::None) x = append_half(layer, first, x, mix);
-  if (ffn != FeedForward::None) x = append_half(layer, second, x, feed);
-  if (spec.layer_inputs) x = append_layer_input(layer, x);
-  return x;
-}
-
 std::string kind_name(Mixer mixer, FeedForward ffn) {
   const std::string feed(name_of(ffn));
   if (mixer == Mixer::Full) return feed;
@@ -275,45 +254,28 @@ LayerGraph head_graph(const ModelSpec& spec) {
   return layer.take();
 }
 
-/// The layer inside a prediction module: with full attention and experts where the model has any.
-int layer_of_prediction(const ModelSpec& spec) {
-  const int last = spec.num_layers - 1;
-  int best = last;
-  const auto worth = [&](int layer) {
-    return (mixer_of_layer(spec, layer) == Mixer::Full ? 2 : 0) +
-           (ffn_of_layer(spec, layer) == ffn_of_layer(spec, last) ? 1 : 0);
-  };
-  for (int layer = last; layer >= 0; --layer)
-    if (worth(layer) > worth(best)) best = layer;
-  return best;
-}
-
-/// One multi-token prediction module: both inputs normed, concatenated and projected, then a layer
-/// and a norm. A model whose layers are halves has both in it (NVIDIA 2025, Nemotron 3).
-/// Source: DeepSeek-V3, section 2.2.
-LayerGraph mtp_graph(const ModelSpec& model) {
-  const int like = layer_of_prediction(model);
-  ModelSpec spec = spec_of_layer(model, like);
-  spec.hyper_connections.reset();
-  if (spec.compressed_attention) spec.compressed_attention->ratios = {0};
-  LayerBuilder layer("mtp", spec);
-  const TensorId hidden = layer.input();
-  const TensorId next =
-      layer.tensor("next_embeddings", TensorClass::Activation, {tokens(), fixed(spec.hidden_size)});
-  const TensorId a = layer.norm("mtp_embedding_norm", "enorm", next);
-  const TensorId b = layer.norm("mtp_hidden_norm", "hnorm", hidden);
-  const TensorId both = layer.output(layer.op(OpKind::Concat, "mtp_concat", {a, b}),
-                                     {tokens(), fixed(2 * std::int64_t{spec.hidden_size})});
-  const TensorId projected =
-      layer.linear({.name = "mtp_projection", .weight = "eh_proj", .out = spec.hidden_size}, both);
-  FeedForward ffn = ffn_of_layer(model, like);
-  if (ffn == FeedForward::None) ffn = spec.moe ? FeedForward::Moe : FeedForward::Dense;
-  const TensorId y = append_layer(layer, mixer_of_layer(model, like), ffn, projected);
-  layer.set_output(layer.norm("mtp_final_norm", "shared_head.norm", y));
-  return layer.take();
-}
-
 }  // namespace
+
+TensorId append_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x) {
+  const ModelSpec& spec = layer.spec();
+  const auto mix = [&](TensorId y) {
+    const TensorId mixed = append_mixer(layer, mixer, y);
+    return spec.low_rank_residual ? append_low_rank_residual(layer, mixed, y) : mixed;
+  };
+  const auto feed = [&](TensorId y) { return append_ffn(layer, ffn, y); };
+  const HalfNames first = names_of_mixer(), second = names_of_ffn(spec.norm_placement);
+  if (spec.hyper_connections) {
+    x = append_stream_half(layer, first, "attn", x, mix);
+    return append_stream_half(layer, second, "ffn", x, feed);
+  }
+  const bool both = mixer != Mixer::None && ffn != FeedForward::None;
+  if (spec.residual != Residual::Sequential && both)
+    return append_parallel_layer(layer, mixer, ffn, x);
+  if (mixer != Mixer::None) x = append_half(layer, first, x, mix);
+  if (ffn != FeedForward::None) x = append_half(layer, second, x, feed);
+  if (spec.layer_inputs) x = append_layer_input(layer, x);
+  return x;
+}
 
 LayerGraph layer_graph(const ModelSpec& spec, Mixer mixer, FeedForward ffn, std::string name) {
   LayerBuilder layer(std::move(name), spec);
@@ -364,7 +326,8 @@ ModelGraph build_graph(const ModelSpec& spec) {
         std::ranges::find_if(kinds, [&](int known) { return of_one_kind(spec, known, layer); }) -
         kinds.begin()));
   model.head = head_graph(spec);
-  for (int i = 0; i < spec.mtp_layers; ++i) model.mtp.push_back(mtp_graph(spec));
+  for (int i = 0; i < spec.mtp_layers; ++i) model.mtp.push_back(prediction_graph(spec));
+  model.ending = ending_graph(spec, model.head, model.mtp);
   if (spec.vision) model.vision = vision_graph(*spec.vision);
   model.tied_embeddings = spec.tied_embeddings;
   return model;

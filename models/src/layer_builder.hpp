@@ -113,6 +113,11 @@ inline std::int64_t stream_width(const ModelSpec& spec) {
 }
 
 LayerGraph layer_graph(const ModelSpec& spec, Mixer mixer, FeedForward ffn, std::string name);
+/// Both halves of a layer with their norms and residual sums.
+TensorId append_layer(LayerBuilder& layer, Mixer mixer, FeedForward ffn, TensorId x);
+LayerGraph prediction_graph(const ModelSpec& model);
+LayerGraph ending_graph(const ModelSpec& spec, const LayerGraph& head,
+                        const std::vector<LayerGraph>& modules);
 VisionGraph vision_graph(const VisionSpec& vision);
 
 // The two halves of a layer: x is the normed input (T, D), the result (T, D) is what is added to

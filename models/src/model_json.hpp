@@ -450,6 +450,9 @@ void fields(Visitor& v, ModelSpec& s) {
   v.optional("moe", s.moe, "mixture of experts");
   v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules",
              between(0, limits::kPredictionModules));
+  v.unusual("mtp_loss_coefficient", s.mtp_loss_coefficient, 0.1,
+            "weight of the mean of the prediction modules' losses in the loss",
+            between(kSmallestPositive, kLargestFactor));
   v.stated("vision", s.vision, "a tower beside the decoder that reads images");
   v.stated("adapters", s.adapters, "low-rank adapters beside linears (LoRA)");
   v.optional("init_std", s.init_std, "standard deviation of initial weights",

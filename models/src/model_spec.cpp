@@ -28,6 +28,32 @@ bool is_moe_layer(const ModelSpec& spec, int layer) {
   return ffn_of_layer(spec, layer) == FeedForward::Moe;
 }
 
+int layer_of_prediction(const ModelSpec& spec) {
+  const int last = spec.num_layers - 1;
+  int best = last;
+  const auto worth = [&](int layer) {
+    return (mixer_of_layer(spec, layer) == Mixer::Full ? 2 : 0) +
+           (ffn_of_layer(spec, layer) == ffn_of_layer(spec, last) ? 1 : 0);
+  };
+  for (int layer = last; layer >= 0; --layer)
+    if (worth(layer) > worth(best)) best = layer;
+  return best;
+}
+
+FeedForward ffn_of_prediction(const ModelSpec& spec) {
+  const FeedForward ffn = ffn_of_layer(spec, layer_of_prediction(spec));
+  if (ffn != FeedForward::None) return ffn;
+  return spec.moe ? FeedForward::Moe : FeedForward::Dense;
+}
+
+bool predicts_with_experts(const ModelSpec& spec) {
+  return spec.mtp_layers > 0 && ffn_of_prediction(spec) == FeedForward::Moe;
+}
+
+bool ending_reads_embedding(const ModelSpec& spec) {
+  return spec.tied_embeddings || spec.mtp_layers > 0;
+}
+
 const LayerVariant* variant_of_layer(const ModelSpec& spec, int layer) {
   for (const LayerVariant& variant : spec.layer_variants)
     if (std::ranges::binary_search(variant.layers, layer)) return &variant;

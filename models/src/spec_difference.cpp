@@ -53,12 +53,13 @@ std::vector<FieldDifference> differences(const ModelSpec& left, const ModelSpec&
 }
 
 bool is_training_choice(std::string_view field) {
-  constexpr std::array<std::string_view, 6> kChoices = {"moe.capacity_factor",
+  constexpr std::array<std::string_view, 7> kChoices = {"moe.capacity_factor",
                                                         "moe.router.aux_loss_coefficient",
                                                         "moe.router.z_loss_coefficient",
                                                         "moe.router.correction_bias_rate",
                                                         "dropout",
-                                                        "mtp_layers"};
+                                                        "mtp_layers",
+                                                        "mtp_loss_coefficient"};
   return std::ranges::find(kChoices, field) != kChoices.end();
 }
 

@@ -4,7 +4,8 @@
 //
 // Tensors that no operation writes and that are no parameters are the step's inputs, known by name:
 // "ids", "token_types", "targets" (T; targets of a classifier: one per sequence), "lengths" (tokens
-// that are not padding, one per sequence).
+// that are not padding, one per sequence). Prediction module k reads the ids and targets of k
+// tokens further on.
 //
 // Shape letters: T tokens of a micro-batch (sequences * S), S sequence length, D hidden, H query
 // heads, K key/value heads, E head size, F feed-forward width, V vocabulary, X experts.
@@ -162,7 +163,7 @@ struct OpAttributes {
   int selected_keys = 0;  // of a query, chosen by an indexer; 0 = all
   int compression = 0;    // tokens of a compressed key; 0 = none
   bool alibi = false;     // scores fall with the distance
-  double scale = 1.0;     // of Scale, and of the attention scores
+  double scale = 1.0;     // of Scale, of the attention scores, and of a loss
   double softcap = 0.0;   // of attention scores and of logits: cap * tanh(x / cap); 0 = none
   double epsilon = 0.0;
   double rope_base = 0.0;
@@ -179,6 +180,7 @@ struct OpAttributes {
                             // what it makes passes on (an indexer's projections)
   int norm_group = 0;       // of GatedNorm: elements that are normed together
   bool gate_first = false;  // of GatedNorm: before the norm
+  int prediction = 0;       // the prediction module that it is of, from 1; 0 = none
   bool operator==(const OpAttributes&) const = default;
 };
 
@@ -228,9 +230,10 @@ struct ModelGraph {
   std::vector<LayerGraph> kinds;
   std::vector<int> layer_kind;
   LayerGraph head;
-  std::vector<LayerGraph> mtp;  // multi-token prediction modules; counted, never lowered. They read
-                                // the hidden state and the next tokens' embeddings, and share the
-                                // main model's embedding and output projection
+  std::vector<LayerGraph> mtp;  // multi-token prediction modules, without what they share: they
+                                // read the hidden state and the next tokens' embeddings
+  LayerGraph ending;            // what runs behind the layers: the head, then the modules with the
+                                // embedding and the output projection that they share with it
   std::optional<VisionGraph> vision;  // beside the decoder; counted, never lowered
   bool tied_embeddings = false;       // the head's output projection is the embedding's weight
   bool operator==(const ModelGraph&) const = default;

@@ -153,8 +153,9 @@ struct ModelSpec {
   std::optional<LinearAttentionSpec> linear_attention;
   std::optional<MambaSpec> mamba;
   std::optional<ConvolutionSpec> convolution;
-  int mtp_layers = 0;                // multi-token prediction modules (DeepSeek-V3, section 2.2)
-  std::optional<VisionSpec> vision;  // a tower beside the decoder
+  int mtp_layers = 0;                 // multi-token prediction modules (DeepSeek-V3, section 2.2)
+  double mtp_loss_coefficient = 0.1;  // of the mean of their losses, beside the model's own
+  std::optional<VisionSpec> vision;   // a tower beside the decoder
   std::optional<AdapterSpec> adapters;
 
   double init_std = 0.02;
@@ -170,6 +171,18 @@ struct ModelSpec {
 Mixer mixer_of_layer(const ModelSpec& spec, int layer);
 FeedForward ffn_of_layer(const ModelSpec& spec, int layer);
 bool is_moe_layer(const ModelSpec& spec, int layer);
+
+/// The layer that those of prediction modules are like: with full attention and experts where the
+/// model has any.
+int layer_of_prediction(const ModelSpec& spec);
+/// What follows its mixer. A model whose layers are halves has both in a module (NVIDIA 2025,
+/// Nemotron 3).
+FeedForward ffn_of_prediction(const ModelSpec& spec);
+/// Are there prediction modules, and do they have experts?
+bool predicts_with_experts(const ModelSpec& spec);
+
+/// Is the embedding's weight read behind the layers, too: by a tied head or prediction modules?
+bool ending_reads_embedding(const ModelSpec& spec);
 
 /// The variant that lists the layer, or none.
 const LayerVariant* variant_of_layer(const ModelSpec& spec, int layer);
