@@ -34,6 +34,8 @@ ComputeKind compute_kind(models::OpKind kind) {
       return ComputeKind::Add;
     case models::OpKind::Slice:
       return ComputeKind::Slice;
+    case models::OpKind::Concat:
+      return ComputeKind::Concat;
     case models::OpKind::Router:
       return ComputeKind::Router;
     case models::OpKind::Dispatch:
@@ -63,7 +65,6 @@ ComputeKind compute_kind(models::OpKind kind) {
     case models::OpKind::GroupedOutput:
     case models::OpKind::Multiply:
     case models::OpKind::StreamMix:
-    case models::OpKind::Concat:
       break;
   }
   throw InvariantError("an operation that is counted and never lowered");

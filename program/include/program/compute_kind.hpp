@@ -22,6 +22,7 @@ enum class ComputeKind {
   Activation,
   Add,
   Slice,
+  Concat,
   Router,
   Dispatch,
   GroupedLinear,

@@ -66,19 +66,20 @@ struct MemoryPlan {
 
 /// The numbers in Region::Scalars, 8 bytes each, in this order.
 enum class Scalar {
-  LossSum,          // fp64: sum of the token losses of this step
-  SquaredNorm,      // fp64: of the gradients that this rank owns
-  BalanceLossSum,   // fp64: the routers' load balancing losses, in units of a token's loss
-  ZLossSum,         // fp64: likewise their z-losses
-  IndexerLossSum,   // fp64: likewise the losses of sparse attention's indexers
-  GradientScale,    // fp32: MeanScale times the loss scale of fp16
-  MeanScale,        // fp32: 1 / tokens of the global batch that count in the loss
-  ClipCoefficient,  // fp32
-  GradientNorm,     // fp32
-  LearningRate,     // fp32: of this step
-  OptimizerStep,    // int64: 1 at the first update
+  PredictionLossSum,  // fp64: the prediction modules' losses, in units of a token's loss
+  LossSum,            // fp64: sum of the token losses of this step
+  SquaredNorm,        // fp64: of the gradients that this rank owns
+  BalanceLossSum,     // fp64: the routers' load balancing losses, in units of a token's loss
+  ZLossSum,           // fp64: likewise their z-losses
+  IndexerLossSum,     // fp64: likewise the losses of sparse attention's indexers
+  GradientScale,      // fp32: MeanScale times the loss scale of fp16
+  MeanScale,          // fp32: 1 / tokens of the global batch that count in the loss
+  ClipCoefficient,    // fp32
+  GradientNorm,       // fp32
+  LearningRate,       // fp32: of this step
+  OptimizerStep,      // int64: 1 at the first update
 };
-constexpr std::int64_t kNumScalars = 11;
+constexpr std::int64_t kNumScalars = 12;
 constexpr std::int64_t kScalarBytes = 8;
 
 /// Every region starts on this boundary, so that kernels see aligned rows.

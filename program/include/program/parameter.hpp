@@ -35,7 +35,8 @@ struct Parameter {
   bool expert = false;      // of (X, out, in): ep shards dimension 0, and shard_dim speaks of etp
   bool trained = true;      // false: moved by StepWork::BalanceExperts, or frozen
   bool frozen = false;      // by Plan::frozen: nothing moves it
-  bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
+  bool tied_copy = false;   // the last stage's copy of the embedding, which a tied head or
+                            // prediction modules read: the first stage's counts
   int bucket = 0;           // in Program::buckets
   std::int64_t offset = 0;  // elements, in the flat order of the parameters
   std::int64_t elements() const;

@@ -18,7 +18,7 @@ using ValueId = int;
 enum class Storage {
   Parameter,  // index = parameter of the layer instance
   Gradient,   // the same parameter's fp32 gradient
-  BatchIds,   // the micro-batch's rows of the step's ids
+  BatchIds,   // the micro-batch's rows of the step's ids; index k: those k tokens further on
   BatchTargets,
   BatchPositions,  // packed documents: see BatchSizes; of key ranges, index = step of a ring
   BatchKeyRanges,
@@ -29,7 +29,8 @@ enum class Storage {
   LayerOutput,
   LayerOutputGrad,  // gradient arriving from the next layer (or received from the next stage)
   LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
-  LossScalar,       // fp64 sum of the step's token losses (last stage)
+  LossScalar,       // fp64 sum of the step's token losses (last stage); index 1: of those of the
+                    // prediction modules
   RouterLosses,     // the two fp64 sums of the step's router losses
   IndexerLoss,      // the fp64 sum of the step's indexer losses
   ExpertLoad,       // the layer's row of Region::ExpertLoad; index 1: of those that were taken

@@ -144,7 +144,8 @@ class Comparison {
       compare_number("gradient norm", step, &TwinStep::gradient_norm,
                      tolerance_.grown(tolerance_.relative, step));
     for (const auto& [what, figure] : {std::pair("balance loss", &TwinStep::balance_loss),
-                                       std::pair("z-loss", &TwinStep::z_loss)})
+                                       std::pair("z-loss", &TwinStep::z_loss),
+                                       std::pair("prediction loss", &TwinStep::prediction_loss)})
       if (expected.*figure != 0 || run_.steps[at(step)].*figure != 0)
         compare_number(what, step, figure, loss);
     if (!expected.expert_load.empty())

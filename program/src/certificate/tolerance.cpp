@@ -29,6 +29,7 @@ constexpr double kRoundedByPack = 2;
 bool computes(ComputeKind kind) {
   switch (kind) {
     case ComputeKind::Slice:
+    case ComputeKind::Concat:
     case ComputeKind::SliceRows:
     case ComputeKind::SliceColumns:
     case ComputeKind::PackColumns:

@@ -25,8 +25,7 @@ class Parts {
     if (model_.dropout > 0)
       refuse(true, fmt::format("dropout {}", model_.dropout),
              "--no-dropout plans and trains the model without it");
-    refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
-           "--no-mtp plans the model without these modules");
+    if (model_.mtp_layers > 0) predictions();
     refuse(plan_.workload.optimizer.kind == OptimizerKind::Muon, "workload.optimizer.kind 'muon'",
            "use 'adamw'; Megatron-Core's Muon is predicted (stack.software)");
     adapters();
@@ -112,6 +111,21 @@ class Parts {
     refuse(model_.low_rank_residual.has_value(), "low_rank_residual", kPredicted);
     refuse(model_.layer_inputs.has_value(), "layer_inputs", kPredicted);
     for (const std::string& part : model_.only_predicted) refuse(true, part, kPredicted);
+  }
+
+  void predictions() {
+    const auto refuse_with = [&](bool uses, std::string_view what) {
+      refuse(uses, fmt::format("multi-token prediction (mtp_layers) {}", what),
+             "--no-mtp plans the model without these modules");
+    };
+    refuse_with(parallel_.cp > 1, "over cp > 1");
+    refuse_with(plan_.workload.documents.packed, "with packed documents");
+    refuse_with(plan_.workload.seq_len <= model_.mtp_layers,
+                "of sequences without a token so far ahead (workload.seq_len)");
+    refuse_with(model_.positions == models::Positions::Learned, "with positions 'learned'");
+    refuse_with(model_.embedding_norm, "with embedding_norm");
+    refuse_with(model_.mtp_layers > 1 && models::predicts_with_experts(model_),
+                "by several modules with experts");
   }
 
   void experts() {

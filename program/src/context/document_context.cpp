@@ -298,7 +298,7 @@ DocumentShards shard_documents(const PackedSequence& sequence, std::int64_t seq_
 
 BatchSizes batch_sizes(const Plan& plan) {
   const std::int64_t tokens = plan.tokens_per_microbatch();
-  BatchSizes sizes{.ids = tokens};
+  BatchSizes sizes{.ids = (1 + plan.model.mtp_layers) * tokens};
   if (!plan.workload.documents.packed) return sizes;
   const std::int64_t queries = by_heads(plan) ? tokens * plan.parallel.cp : tokens;
   sizes.positions = tokens;

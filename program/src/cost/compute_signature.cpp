@@ -54,6 +54,7 @@ constexpr KindName kKindNames[] = {
     {ComputeKind::MergeAttention, "merge_attention"},
     {ComputeKind::Convert, "convert"},
     {ComputeKind::Slice, "slice"},
+    {ComputeKind::Concat, "concat"},
     {ComputeKind::LatentHeads, "latent_heads"},
     {ComputeKind::SigmoidGate, "sigmoid_gate"},
     {ComputeKind::Pool, "pool"},

@@ -45,7 +45,7 @@ double unneeded_flops(const Plan& plan, const models::ModelGraph& graph, std::in
                           seq_len);
   };
   const int num_layers = static_cast<int>(graph.layer_kind.size());
-  double flops = of(num_layers, graph.head, "head.");
+  double flops = of(num_layers, graph.ending, "head.");
   for (int layer = 0; layer < num_layers; ++layer)
     flops += of(layer, graph.kinds[at(graph.layer_kind[at(layer)])], layer_prefix(layer));
   return flops;

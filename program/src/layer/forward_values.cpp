@@ -72,9 +72,9 @@ bool ForwardValues::counts_tokens(ValueId id) const {
 }
 
 bool ForwardValues::is_head_output(const Operation& op) const {
-  if (!layer_.logits) return false;
+  if (layer_.logits.empty()) return false;
   const auto* compute = std::get_if<ComputeOp>(&op.work);
-  return op.outputs.front() == *layer_.logits ||
+  return std::ranges::find(layer_.logits, op.outputs.front()) != layer_.logits.end() ||
          (compute != nullptr && compute->kind == ComputeKind::CrossEntropyCombine);
 }
 

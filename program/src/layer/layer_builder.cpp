@@ -164,6 +164,8 @@ void LayerBuilder::cut_parameter(Parameter& parameter, const Tensor& tensor, int
 
 ValueId LayerBuilder::parameter(TensorId id, std::optional<int> dim,
                                 std::optional<std::vector<ShardSection>> cut) {
+  const auto [known, fresh] = parameters_.try_emplace(id, 0);
+  if (!fresh) return known->second;
   const Tensor& tensor = graph_.tensors[at(id)];
   Parameter made{.name = tensor.name,
                  .init = tensor.init,
@@ -190,6 +192,7 @@ ValueId LayerBuilder::parameter(TensorId id, std::optional<int> dim,
                                             where);
   layer_.parameters.push_back(
       {.parameter = std::move(made), .weight = weight, .gradient = gradient});
+  known->second = weight;
   return weight;
 }
 

@@ -45,6 +45,7 @@ class LayerBuilder {
   /// The same for a tensor whose columns are cut by another rule than its own.
   ValueId add_with_columns(models::TensorId id, Placement where,
                            const std::vector<ShardSection>& columns);
+  /// The value of a parameter, which operations that share it get alike.
   /// @param dim  that tp shards; absent = replicated
   /// @param cut  how, if another value decides it
   ValueId parameter(models::TensorId id, std::optional<int> dim = std::nullopt,
@@ -86,6 +87,7 @@ class LayerBuilder {
   const ShardContext& context_;
   ShardedLayer layer_;
   std::vector<std::optional<ValueId>> current_;  // by graph tensor: the value that now holds it
+  std::map<models::TensorId, ValueId> parameters_;
   std::map<std::pair<ValueId, Placement>, ValueId> moved_;
 };
 

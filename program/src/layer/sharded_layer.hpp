@@ -51,7 +51,7 @@ struct ShardedLayer {
   std::vector<LayerParameter> parameters;
   std::optional<ValueId> input;
   std::optional<ValueId> output;
-  std::optional<ValueId> logits;     // head only
+  std::vector<ValueId> logits;       // of the head and of each prediction module
   bool has_backward = true;          // something here or in a layer before is trained
   bool needs_input_gradient = true;  // something in a layer before is
 

@@ -70,7 +70,7 @@ class Lowering {
         common_(std::move(common)),
         graph_(common_->graph),
         schedule_(common_->schedule),
-        frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part, graph_)
+        frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part)
                                     : FrozenParameters(plan.frozen, graph_)) {
     program_.plan = plan;
     program_.role.stage = stage;
@@ -187,7 +187,11 @@ class Lowering {
             recompute);
       program_.layers.back().offloaded = pass_ == Pass::Training && i < plan().offload_activations;
     }
-    if (last_of_model) place(chunk, graph_.head, plan().model.num_layers, "head.", {});
+    if (!last_of_model) return;
+    // Prediction modules are layers, and recompute where all others of the stage do.
+    const bool recomputes = !graph_.mtp.empty() && recomputed == counts[at(number)];
+    place(chunk, graph_.ending, plan().model.num_layers, "head.",
+          recomputes ? recomputed_part(plan().recompute) : RecomputedPart{});
   }
 
   /// @param number  of the layer in the model: -1 the embedding, num_layers the head
@@ -262,8 +266,7 @@ class Lowering {
     layer.needs_input_gradient = frozen_.needs_input_gradient(number);
     for (LayerParameter& of_layer : layer.parameters) {
       Parameter& parameter = of_layer.parameter;
-      parameter.frozen =
-          frozen_.contains(parameter_name(prefix, parameter.name, graph_.tied_embeddings));
+      parameter.frozen = frozen_.contains(parameter_name(prefix, parameter.name));
       parameter.trained = parameter.trained && !parameter.frozen;
     }
   }

@@ -147,9 +147,9 @@ class BucketCutter {
 
 std::vector<Candidate> candidates_of(const Program& program, const std::vector<PlacedLayer>& placed,
                                      const std::vector<ShardedLayer>& sharded) {
-  const bool tied = program.plan.model.tied_embeddings;
   // In a V one rank holds both ends of the model, and so one copy.
-  const bool tied_over_stages = tied && program.plan.parallel.pp > 1 &&
+  const bool tied_over_stages = models::ending_reads_embedding(program.plan.model) &&
+                                program.plan.parallel.pp > 1 &&
                                 !(program.role.first_stage && program.role.last_stage);
   std::vector<Candidate> candidates;
   std::map<std::string, std::size_t> by_name;
@@ -157,8 +157,7 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
     const auto& parameters = sharded[at(placed[at(layer)].sharded)].parameters;
     for (int index = 0; index < static_cast<int>(parameters.size()); ++index) {
       Candidate candidate{.parameter = parameters[at(index)].parameter};
-      candidate.parameter.name =
-          parameter_name(placed[at(layer)].prefix, candidate.parameter.name, tied);
+      candidate.parameter.name = parameter_name(placed[at(layer)].prefix, candidate.parameter.name);
       const auto [entry, fresh] = by_name.try_emplace(candidate.parameter.name, candidates.size());
       if (fresh) candidates.push_back(candidate);
       Candidate& known = candidates[entry->second];

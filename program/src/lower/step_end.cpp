@@ -7,6 +7,7 @@
 #include "copied_heads.hpp"
 #include "core/index.hpp"
 #include "program/compression/compression.hpp"
+#include "program/memory/address.hpp"
 #include "program/memory/offload.hpp"
 #include "program/shard_layout.hpp"
 #include "program/zero/zero.hpp"
@@ -14,11 +15,6 @@
 
 namespace meshplan::program {
 namespace {
-
-FlatRange scalars(Scalar first, std::int64_t count) {
-  const auto begin = static_cast<std::int64_t>(first);
-  return {begin, begin + count};
-}
 
 void append_all_reduce(Program& program, std::string name, Lane lane, Group group, Region region,
                        FlatRange range, std::optional<int> bucket = std::nullopt) {
@@ -119,12 +115,13 @@ std::vector<Operation> updates_of(const Program& program) {
     for (const int index : layer.parameters) {
       const Parameter& parameter = program.parameters[at(index)];
       if (parameter.trained || parameter.frozen) continue;
-      updates.push_back(
-          update_operation(parameter.name + ".balance",
-                           {.work = StepWork::BalanceExperts,
-                            .range = {parameter.offset, parameter.offset + parameter.elements()},
-                            .bucket = parameter.bucket,
-                            .load_row = expert_load_row(program.plan, layer.layer.value())}));
+      updates.push_back(update_operation(
+          parameter.name + ".balance",
+          {.work = StepWork::BalanceExperts,
+           .range = {parameter.offset, parameter.offset + parameter.elements()},
+           .bucket = parameter.bucket,
+           .load_row = expert_load_row(program.plan,
+                                       layer.layer.value_or(program.plan.model.num_layers))}));
     }
   if (program.plan.offload_optimizer)  // slots alternate: large pieces must not share one
     std::ranges::stable_sort(updates, std::ranges::greater{}, [](const Operation& update) {
@@ -198,11 +195,11 @@ void append_squared_norms(Program& program, bool over_world) {
 
 void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   // A replica's ranks do not hold all experts between them, nor, with ZeRO, own all parameters: so
-  // the norm is summed over all ranks. So are losses beside that of the tokens.
+  // the norm is summed over all ranks. So are losses beside those of the tokens.
   const bool sparse = program.plan.model.sparse_attention.has_value();
   const bool over_world =
       program.plan.model.moe.has_value() || sparse || program.plan.zero_stage > 0;
-  const int sums = sparse ? 5 : program.plan.model.moe ? 4 : 2;  // of Scalar, from the first on
+  const std::int64_t behind = sparse ? 4 : program.plan.model.moe ? 3 : 1;  // the norm, and these
   const bool offloaded = program.plan.offload_optimizer;
   std::vector<Operation> updates;
   if (pass == Pass::Training) {
@@ -224,12 +221,12 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   }
   if (program.role.last_stage)
     append_all_reduce(program, "loss.all_reduce", Lane::Dp, Group::DpCp, Region::Scalars,
-                      scalars(Scalar::LossSum, 1));
+                      loss_scalars(program.plan));
   append_step(program, "mask_loss", Phase::Reduce,
               {.work = StepWork::MaskLoss, .first_replica_only = over_world});
   append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp,
                     over_world ? Group::World : Group::TpPp, Region::Scalars,
-                    scalars(Scalar::LossSum, sums));
+                    {loss_scalars(program.plan).begin, loss_scalars(program.plan).end + behind});
   // Each rank counted its own tokens and the layers of its own stage.
   append_all_reduce(program, "expert_load.all_reduce", Lane::Tp, Group::World, Region::ExpertLoad,
                     {0, expert_load_elements(program.plan)});

@@ -174,12 +174,12 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       result.writes.push_back(
           {.region = Region::Batch,
            .bytes = program.memory.regions[static_cast<std::size_t>(Region::Batch)].stride_bytes});
-      result.writes.push_back(scalar_address(program, Scalar::LossSum, kNumScalars));
+      result.writes.push_back(scalar_address(program, Scalar::PredictionLossSum, kNumScalars));
       if (const std::int64_t load = expert_load_elements(program.plan))
         result.writes.push_back(flat_address(program, Region::ExpertLoad, {0, load}));
       return;
     case StepWork::MaskLoss:
-      result.writes.push_back(scalar(Scalar::LossSum));
+      result.writes.push_back(flat_address(program, Region::Scalars, loss_scalars(program.plan)));
       return;
     case StepWork::SquaredNorm:
       result.reads.push_back(step_address(program, Region::Gradients, step));
@@ -331,6 +331,12 @@ Address flat_address(const Program& program, Region region, FlatRange range) {
   return {.region = region, .offset = range.begin * size, .bytes = range.size() * size};
 }
 
+FlatRange loss_scalars(const Plan& plan) {
+  const auto begin = static_cast<std::int64_t>(plan.model.mtp_layers > 0 ? Scalar::PredictionLossSum
+                                                                         : Scalar::LossSum);
+  return {begin, static_cast<std::int64_t>(Scalar::LossSum) + 1};
+}
+
 Address scalar_address(const Program& program, Scalar first, std::int64_t count) {
   const auto begin = static_cast<std::int64_t>(first);
   return flat_address(program, Region::Scalars, {begin, begin + count});
@@ -366,7 +372,7 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::LayerInputGrad:
       return input_gradient(program, instance);
     case Storage::LossScalar:
-      return scalar_address(program, Scalar::LossSum);
+      return scalar_address(program, value.index > 0 ? Scalar::PredictionLossSum : Scalar::LossSum);
     case Storage::RouterLosses:
       return scalar_address(program, Scalar::BalanceLossSum, 2);
     case Storage::IndexerLoss:
@@ -377,8 +383,11 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
               .bytes = value.bytes};
     case Storage::ExpertLoad:
       return expert_load_address(
-          program, value.index * expert_load_row(program.plan, program.plan.model.num_layers) +
-                       expert_load_row(program.plan, layer_of(program, instance).layer.value()));
+          program,
+          value.index * expert_load_rows(program.plan) +
+              expert_load_row(
+                  program.plan,
+                  layer_of(program, instance).layer.value_or(program.plan.model.num_layers)));
   }
   throw InvariantError("value without storage");
 }

@@ -21,6 +21,7 @@ void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
 void head_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void activation_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void slice_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+void concat_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Only the first token of a sequence gets a gradient.
 void pool_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);

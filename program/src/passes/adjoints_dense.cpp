@@ -15,10 +15,13 @@ using models::Split;
 void loss_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId logits = op.inputs[0];
   const ValueId targets = op.inputs[1];
-  const auto combine = std::ranges::find_if(pass.layer().block.forward, [](const Operation& other) {
-    const auto* compute = std::get_if<ComputeOp>(&other.work);
-    return compute != nullptr && compute->kind == ComputeKind::CrossEntropyCombine;
-  });
+  const std::vector<Operation>& forward = pass.layer().block.forward;
+  // A prediction module's loss follows the head's: its own is the first from here on.
+  const auto combine = std::find_if(
+      forward.begin() + (&op - forward.data()), forward.end(), [](const Operation& other) {
+        const auto* compute = std::get_if<ComputeOp>(&other.work);
+        return compute != nullptr && compute->kind == ComputeKind::CrossEntropyCombine;
+      });
   const ValueId lse = pass.need(combine->outputs[1]);
   Value gradient = pass.value(logits);
   gradient.name += ".grad";
@@ -27,7 +30,8 @@ void loss_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId made = pass.layer().add_value(std::move(gradient), where);
   ComputeOp work = std::get<ComputeOp>(op.work);
   work.kind = ComputeKind::CrossEntropy;
-  pass.layer().emit("loss.input_grad", Phase::InputGrad, Lane::Compute, work,
+  const std::string loss = op.name.substr(0, op.name.rfind('.'));
+  pass.layer().emit(loss + ".input_grad", Phase::InputGrad, Lane::Compute, work,
                     {pass.need(logits), targets, lse}, {made});
   pass.set_gradient(logits, {made, where});
 }
@@ -143,6 +147,15 @@ void slice_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& wor
   const ValueId dx = pass.fresh_gradient(op.inputs[0], first.where);
   pass.emit_input_gradient(op, work, {first.buffer, second.buffer}, {dx});
   pass.contribute(op.inputs[0], {dx, first.where});
+}
+
+void concat_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const std::vector<ValueId> parts = {pass.fresh_gradient(op.inputs[0], dy.where),
+                                      pass.fresh_gradient(op.inputs[1], dy.where)};
+  pass.emit_input_gradient(op, work, {dy.buffer}, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    pass.contribute(op.inputs[i], {parts[i], dy.where});
 }
 
 void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {

@@ -65,6 +65,8 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return router_adjoint(pass, op, work);
     case ComputeKind::Slice:
       return slice_adjoint(pass, op, work);
+    case ComputeKind::Concat:
+      return concat_adjoint(pass, op, work);
     case ComputeKind::LatentHeads:
       return latent_heads_adjoint(pass, op, work);
     case ComputeKind::SigmoidGate:

@@ -87,6 +87,8 @@ class Sharder {
         return lower_elementwise(op, /*in_place=*/false);
       case OpKind::Slice:
         return lower_slice(op);
+      case OpKind::Concat:
+        return lower_concat(op);
       case OpKind::LatentAttention:
         return attention_.latent(op);
       case OpKind::Router:
@@ -233,6 +235,18 @@ class Sharder {
                 build_.compute(op, where == Placement::TokensSharded, false), {x}, parts);
   }
 
+  /// The way back of a slice.
+  void lower_concat(const Op& op) {
+    const std::vector<ValueId> parts = {build_.whole_rows(op.inputs[0]),
+                                        build_.whole_rows(op.inputs[1])};
+    const Placement where = build_.placement(parts.front());
+    require_invariant(build_.placement(parts.back()) == where,
+                      op.name + ": parts laid out differently");
+    const ValueId both = build_.add(op.outputs.front(), where);
+    build_.emit(op.name, Lane::Compute,
+                build_.compute(op, where == Placement::TokensSharded, false), parts, {both});
+  }
+
   void lower_router(const Op& op) {
     const ValueId x = build_.whole_rows(op.inputs.front());
     const Placement where = build_.placement(x);
@@ -246,8 +260,8 @@ class Sharder {
   }
 
   void lower_embedding(const Op& op) {
-    const ValueId ids =
-        layer_.add_batch_value("ids", Storage::BatchIds, build_.tensor(op.inputs.front()).shape);
+    const ValueId ids = layer_.add_batch_value(
+        "ids", Storage::BatchIds, build_.tensor(op.inputs.front()).shape, op.attributes.prediction);
     const TensorId table = op.parameters.front();
     const ValueId weight = build_.parameter(
         table, 0, build_.vocabulary_sections(build_.tensor(table).shape.front().count));
@@ -343,6 +357,15 @@ class Sharder {
                 {x, bias}, {y});
   }
 
+  /// A loss is the mean over the tokens that count. Of a prediction module's these are fewer: the
+  /// last targets of a sequence lie beyond it. Everything else is in units of the mean over all.
+  models::OpAttributes loss_attributes(const Op& op) const {
+    models::OpAttributes attributes = op.attributes;
+    const auto tokens = static_cast<double>(context_.seq_len);
+    if (attributes.prediction > 0) attributes.scale *= tokens / (tokens - attributes.prediction);
+    return attributes;
+  }
+
   /// Each rank sums over its part of the vocabulary, or, where the logits are whole, over all of
   /// it.
   void lower_cross_entropy(const Op& op) {
@@ -352,16 +375,17 @@ class Sharder {
     const ValueId logits = build_.laid_out(
         op.inputs.front(), cut ? Placement::FeaturesSharded : Placement::Replicated);
     const Split split = cut ? Split::Vocab : Split::None;
-    layer_.logits = logits;
+    layer_.logits.push_back(logits);
+    const models::OpAttributes attributes = loss_attributes(op);
     const Dim tokens = build_.tensor(op.inputs.front()).shape.front();
-    const ValueId targets = layer_.add_batch_value("targets", Storage::BatchTargets, {tokens});
+    const ValueId targets =
+        layer_.add_batch_value("targets", Storage::BatchTargets, {tokens}, attributes.prediction);
     ValueId statistics = layer_.add_value(
         {.name = "statistics", .shape = {tokens, {.count = kCrossEntropyStatistics}}},
         Placement::Replicated);
     build_.emit(
         op.name + ".local", Lane::Compute,
-        ComputeOp{
-            .kind = ComputeKind::CrossEntropyLocal, .split = split, .attributes = op.attributes},
+        ComputeOp{.kind = ComputeKind::CrossEntropyLocal, .split = split, .attributes = attributes},
         {logits, targets}, {statistics});
     if (cut) {
       const ValueId all = layer_.add_value(
@@ -381,13 +405,17 @@ class Sharder {
     build_.emit(
         op.name + ".combine", Lane::Compute,
         ComputeOp{
-            .kind = ComputeKind::CrossEntropyCombine, .split = split, .attributes = op.attributes},
+            .kind = ComputeKind::CrossEntropyCombine, .split = split, .attributes = attributes},
         {statistics, targets}, {loss, lse});
-    const ValueId sum = layer_.add_value(
-        {.name = "loss_sum", .dtype = DType::F64, .shape = {{}}, .storage = Storage::LossScalar},
-        Placement::Replicated);
-    build_.emit(op.name + ".sum", Lane::Compute, ComputeOp{.kind = ComputeKind::SumLoss}, {loss},
-                {sum});
+    const ValueId sum = layer_.add_value({.name = "loss_sum",
+                                          .dtype = DType::F64,
+                                          .shape = {{}},
+                                          .storage = Storage::LossScalar,
+                                          .index = attributes.prediction > 0 ? 1 : 0},
+                                         Placement::Replicated);
+    ComputeOp work{.kind = ComputeKind::SumLoss};
+    work.attributes.scale = attributes.scale;
+    build_.emit(op.name + ".sum", Lane::Compute, work, {loss}, {sum});
   }
 
   const LayerGraph& graph_;

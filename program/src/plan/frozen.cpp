@@ -73,13 +73,13 @@ void for_each_layer(const models::ModelGraph& graph, Visit visit) {
     const int kind = graph.layer_kind[at(layer)];
     visit(layer, graph.kinds[static_cast<std::size_t>(kind)], layer_prefix(layer));
   }
-  visit(num_layers, graph.head, std::string("head."));
+  visit(num_layers, graph.ending, std::string("head."));
 }
 
 }  // namespace
 
-std::string parameter_name(std::string_view prefix, std::string_view name, bool tied_embeddings) {
-  const bool copy = tied_embeddings && prefix == "head." && name == "embed_tokens.weight";
+std::string parameter_name(std::string_view prefix, std::string_view name) {
+  const bool copy = prefix == "head." && name == "embed_tokens.weight";
   return fmt::format("{}{}", copy ? "embedding." : prefix, name);
 }
 
@@ -93,7 +93,7 @@ bool matches_parameter(std::string_view pattern, std::string_view name) {
 
 FrozenParameters::FrozenParameters(std::vector<std::string> patterns,
                                    const models::ModelGraph& graph)
-    : patterns_(std::move(patterns)), tied_(graph.tied_embeddings) {
+    : patterns_(std::move(patterns)) {
   if (patterns_.empty()) {
     lowest_trained_ = -1;
     return;
@@ -117,14 +117,14 @@ std::vector<bool> FrozenParameters::mask(const models::LayerGraph& layer,
   if (patterns_.empty()) return frozen;
   for (const models::Tensor& tensor : layer.tensors)
     if (tensor.tensor_class == models::TensorClass::Parameter)
-      frozen.push_back(contains(parameter_name(prefix, tensor.name, tied_)));
+      frozen.push_back(contains(parameter_name(prefix, tensor.name)));
   return frozen;
 }
 
 bool FrozenParameters::trains(const models::LayerGraph& layer, std::string_view prefix) const {
   return std::ranges::any_of(layer.tensors, [&](const models::Tensor& tensor) {
     return tensor.tensor_class == models::TensorClass::Parameter && tensor.trained &&
-           !contains(parameter_name(prefix, tensor.name, tied_));
+           !contains(parameter_name(prefix, tensor.name));
   });
 }
 
@@ -133,7 +133,7 @@ std::vector<std::string> parameter_names(const models::ModelGraph& graph) {
   for_each_layer(graph, [&](int, const models::LayerGraph& layer, const std::string& prefix) {
     for (const models::Tensor& tensor : layer.tensors)
       if (tensor.tensor_class == models::TensorClass::Parameter) {
-        std::string name = parameter_name(prefix, tensor.name, graph.tied_embeddings);
+        std::string name = parameter_name(prefix, tensor.name);
         if (name.starts_with(prefix)) names.push_back(std::move(name));  // else a copy
       }
   });
@@ -176,7 +176,7 @@ std::int64_t frozen_elements(const std::vector<std::string>& patterns,
   for_each_layer(graph, [&](int, const models::LayerGraph& layer, const std::string& prefix) {
     for (const models::Tensor& tensor : layer.tensors) {
       if (tensor.tensor_class != models::TensorClass::Parameter) continue;
-      const std::string name = parameter_name(prefix, tensor.name, graph.tied_embeddings);
+      const std::string name = parameter_name(prefix, tensor.name);
       if (!name.starts_with(prefix) || !frozen.contains(name)) continue;
       std::int64_t size = 1;
       for (const models::Dim& dim : tensor.shape) size *= models::evaluate(dim, {});

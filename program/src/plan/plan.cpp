@@ -114,9 +114,14 @@ int expert_load_row(const Plan& plan, int layer) {
   return row;
 }
 
+int expert_load_rows(const Plan& plan) {
+  const int modules = models::predicts_with_experts(plan.model) ? plan.model.mtp_layers : 0;
+  return expert_load_row(plan, plan.model.num_layers) + modules;
+}
+
 std::int64_t expert_load_elements(const Plan& plan) {
   if (!plan.model.moe) return 0;
-  const std::int64_t rows = expert_load_row(plan, plan.model.num_layers);
+  const std::int64_t rows = expert_load_rows(plan);
   return (expert_capacity(plan) > 0 ? 2 : 1) * rows * plan.model.moe->num_experts;
 }
 

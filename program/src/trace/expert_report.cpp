@@ -47,8 +47,10 @@ std::vector<LayerLoad> layer_loads(const Plan& plan, std::span<const float> load
   const auto experts = static_cast<std::size_t>(plan.model.moe->num_experts);
   const bool drops = expert_capacity(plan) > 0;
   const std::size_t taken_begin = drops ? load.size() / 2 : 0;
-  for (int layer = 0; layer < plan.model.num_layers; ++layer) {
-    if (!models::is_moe_layer(plan.model, layer)) continue;
+  for (int layer = 0; layer <= plan.model.num_layers; ++layer) {
+    const bool routes = layer < plan.model.num_layers ? models::is_moe_layer(plan.model, layer)
+                                                      : models::predicts_with_experts(plan.model);
+    if (!routes) continue;
     const std::size_t begin = layers.size() * experts;
     layers.push_back(load_of_layer(load.subspan(begin, experts),
                                    load.subspan(taken_begin + begin, experts), plan.parallel.ep));

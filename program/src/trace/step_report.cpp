@@ -88,6 +88,8 @@ void fields(Visitor& v, StepReport& r) {
   v.required("mfu", r.mfu, "model FLOP utilization; null where no peak is known");
   v.required("resident_bytes", r.resident_bytes, "of the process that holds most");
   v.required("evaluation_loss", r.evaluation_loss, "on held-out text; null if not evaluated");
+  v.stated("prediction_loss", r.prediction_loss,
+           "mean of the losses of the prediction modules, which `loss` leaves out");
   v.required("loss_scale", r.loss_scale, "fp16: of this step; null in other precisions");
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
   v.required("experts", r.experts, "what the routers did; null without experts");

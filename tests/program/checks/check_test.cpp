@@ -244,8 +244,11 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
        }},
       {"hyper_connections", [](ModelSpec& m) { m.hyper_connections = {.streams = 2}; }},
       {"some line", [](ModelSpec& m) { m.only_predicted = {"some line"}; }},
-      {"(mtp_layers) is not lowered by this version; --no-mtp",
-       [](ModelSpec& m) { m.mtp_layers = 1; }},
+      {"(mtp_layers) with positions 'learned' is not lowered by this version; --no-mtp",
+       [](ModelSpec& m) {
+         m.mtp_layers = 1;
+         m.positions = models::Positions::Learned;
+       }},
       {"dropout 0.1 is not lowered by this version; --no-dropout",
        [](ModelSpec& m) { m.dropout = 0.1; }},
   };

@@ -15,6 +15,7 @@ struct TwinStep {
   double gradient_norm = 0;  // before clipping
   double balance_loss = 0;   // of routers
   double z_loss = 0;
+  double prediction_loss = 0;      // of prediction modules
   std::vector<float> expert_load;  // tokens that chose each expert: (MoE layers, experts)
 };
 

@@ -35,7 +35,7 @@ DocumentShards shard_documents(const PackedSequence& sequence, std::int64_t seq_
 
 /// Numbers (int32) of a micro-batch in Region::Batch: of each array, 0 where the plan needs none.
 struct BatchSizes {
-  std::int64_t ids = 0;         // and as many targets
+  std::int64_t ids = 0;         // and as many targets; then those that each prediction module reads
   std::int64_t positions = 0;   // in their documents, by row
   std::int64_t key_ranges = 0;  // (ring steps or 1, query rows, 2): see AttentionShape
   std::int64_t order = 0;       // (2, rows of all ranks): row of each place, place of each row

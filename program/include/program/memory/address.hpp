@@ -30,6 +30,10 @@ Address flat_address(const Program& program, Region region, FlatRange range);
 /// `count` scalars from `first` on.
 Address scalar_address(const Program& program, Scalar first, std::int64_t count = 1);
 
+/// The sums of token losses among the scalars: the model's and, before it, the prediction modules'
+/// where there are any.
+FlatRange loss_scalars(const Plan& plan);
+
 /// Where a collective on a flat range works: on all of it, and on the part that the rank owns. A
 /// gather of a unit's weights reads its part where the rank holds it; an all-to-all goes from `all`
 /// to `part`.

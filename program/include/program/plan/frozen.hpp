@@ -12,8 +12,9 @@
 namespace meshplan::program {
 
 /// A parameter as Program::parameters names it. @param prefix  of its layer: "embedding.",
-/// "layers.7.", "head."; a tied head's projection has the embedding's name
-std::string parameter_name(std::string_view prefix, std::string_view name, bool tied_embeddings);
+/// "layers.7.", "head."; the embedding's weight keeps its name where a tied head or a prediction
+/// module reads it
+std::string parameter_name(std::string_view prefix, std::string_view name);
 
 /// "layers.7."
 std::string layer_prefix(int layer);
@@ -36,10 +37,8 @@ class FrozenParameters {
   /// @param patterns  Plan::frozen
   FrozenParameters(std::vector<std::string> patterns, const models::ModelGraph& graph);
   /// As a part of a model, given the lowest trained layer.
-  FrozenParameters(const FrozenPart& part, const models::ModelGraph& graph)
-      : patterns_(part.patterns),
-        tied_(graph.tied_embeddings),
-        lowest_trained_(part.lowest_trained) {}
+  explicit FrozenParameters(const FrozenPart& part)
+      : patterns_(part.patterns), lowest_trained_(part.lowest_trained) {}
 
   /// The last pattern that matches decides; '!' before it = trained after all.
   bool contains(std::string_view name) const;
@@ -60,7 +59,6 @@ class FrozenParameters {
   bool trains(const models::LayerGraph& layer, std::string_view prefix) const;
 
   std::vector<std::string> patterns_;
-  bool tied_ = false;
   std::optional<int> lowest_trained_;
 };
 

@@ -257,10 +257,12 @@ std::int64_t expert_capacity(const Plan& plan);
 /// quantized whenever they have been gathered.
 bool keeps_quantized_weights(const Plan& plan);
 
-/// Elements of Region::ExpertLoad: a row of num_experts for each MoE layer of the model, what its
-/// router chose; with a capacity as many rows again, what the experts took.
+/// Elements of Region::ExpertLoad: a row of num_experts for each MoE layer of the model and of its
+/// prediction module, what its router chose; with a capacity as many rows again, what the experts
+/// took.
 std::int64_t expert_load_elements(const Plan& plan);
-/// The row of a MoE layer. @param layer  of the model
+int expert_load_rows(const Plan& plan);
+/// The row of a MoE layer. @param layer  of the model; num_layers: the prediction module's
 int expert_load_row(const Plan& plan, int layer);
 
 /// Layers of each virtual stage after defaults.

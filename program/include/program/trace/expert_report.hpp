@@ -19,7 +19,7 @@ struct RanksImbalance {
 
 /// What the experts of a MoE layer got in a step.
 struct LayerLoad {
-  int layer = 0;
+  int layer = 0;   // of the model; the one behind the last: the prediction module's
   double min = 0;  // tokens that chose an expert, dropped ones included
   double mean = 0;
   double max = 0;

@@ -67,6 +67,7 @@ struct StepReport {
   std::optional<double> mfu;  // absent where no peak is known
   double resident_bytes = 0;  // of the process that holds most
   std::optional<double> evaluation_loss;
+  std::optional<double> prediction_loss;               // mean of the prediction modules'
   std::optional<double> loss_scale;                    // fp16: of this step
   std::optional<StepTiming> timing;                    // of steps whose operations were timed
   std::optional<ExpertReport> experts = std::nullopt;  // of models that have some

@@ -301,7 +301,7 @@ class StagePricer {
 
   void count_parameters() {
     const bool tied_over_stages =
-        program_.plan.model.tied_embeddings && program_.plan.parallel.pp > 1;
+        models::ending_reads_embedding(program_.plan.model) && program_.plan.parallel.pp > 1;
     std::vector<int> ready(program_.parameters.size(), static_cast<int>(program_.layers.size()));
     std::vector<int> users(program_.parameters.size(), 0);
     for (int layer = 0; layer < static_cast<int>(program_.layers.size()); ++layer)

@@ -34,9 +34,9 @@ void add_attributes(CacheKey& key, const models::OpAttributes& attributes) {
   const auto& [heads, kv_heads, head_size, value_head_size, causal, window, chunk, selected_keys,
                compression, alibi, scale, softcap, epsilon, rope_base, rope_size, rope_offset,
                rope_scaling, activation, num_experts, top_k, router, linear_attention, mamba,
-               detached, norm_group, gate_first] = attributes;
+               detached, norm_group, gate_first, prediction] = attributes;
   costs_nothing(alibi, scale, epsilon, rope_base, rope_offset, rope_scaling, top_k, router,
-                detached, gate_first);
+                detached, gate_first, prediction);
   key.add(chunk);
   key.add(selected_keys);
   key.add(compression);
