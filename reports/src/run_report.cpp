@@ -196,6 +196,7 @@ std::string step_line(const program::StepReport& step) {
       step.learning_rate, step.seconds * kMilliseconds,
       grouped(static_cast<std::int64_t>(step.tokens_per_s)), step.samples_per_s,
       step.mfu ? percent(*step.mfu) : "-", step.resident_bytes / kMib);
+  if (step.prediction_loss) line += fmt::format("   mtp loss {:.4f}", *step.prediction_loss);
   if (step.evaluation_loss) line += fmt::format("   held-out loss {:.4f}", *step.evaluation_loss);
   if (step.experts) line += experts_of_step(*step.experts);
   if (step.indexer_loss) line += fmt::format("   indexer loss {:.4f}", *step.indexer_loss);

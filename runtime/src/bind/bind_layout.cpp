@@ -5,22 +5,21 @@ namespace meshplan::runtime {
 using program::ComputeKind;
 
 /// The columns of x in parts, or back.
-std::function<void()> OperatorBinder::Body::bind_slice(const Operands& o) {
-  const bool forward = o.forward();
+std::function<void()> OperatorBinder::Body::bind_parts(const Operands& o, bool divide) {
   const std::int64_t element = size_of(o.dtype());
-  const std::int64_t whole_bytes = (forward ? o.in_shape(0) : o.out_shape(0)).back() * element;
-  auto* whole = forward ? o.in<std::byte>(0) : o.out<std::byte>(0);
+  const std::int64_t whole_bytes = (divide ? o.in_shape(0) : o.out_shape(0)).back() * element;
+  auto* whole = divide ? o.in<std::byte>(0) : o.out<std::byte>(0);
   std::vector<std::function<void()>> copies;
   for (std::size_t i = 0; i < 2; ++i) {
-    const std::vector<std::int64_t> shape = forward ? o.out_shape(i) : o.in_shape(i);
-    auto* part = forward ? o.out<std::byte>(i) : o.in<std::byte>(i);
+    const std::vector<std::int64_t> shape = divide ? o.out_shape(i) : o.in_shape(i);
+    auto* part = divide ? o.out<std::byte>(i) : o.in<std::byte>(i);
     const std::int64_t bytes = shape.back() * element;
     copies.push_back(ready(kernels::CopyRows{.rows = shape.front(),
                                              .row_bytes = bytes,
-                                             .x = forward ? whole : part,
-                                             .x_stride_bytes = forward ? whole_bytes : bytes,
-                                             .y = forward ? part : whole,
-                                             .y_stride_bytes = forward ? bytes : whole_bytes}));
+                                             .x = divide ? whole : part,
+                                             .x_stride_bytes = divide ? whole_bytes : bytes,
+                                             .y = divide ? part : whole,
+                                             .y_stride_bytes = divide ? bytes : whole_bytes}));
     whole += bytes;
   }
   return [copies] {

@@ -23,6 +23,7 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
     return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
                                   .loss = o.in<float>(0),
                                   .sum = o.out<double>(0),
+                                  .weight = o.work.attributes.scale,
                                   .accumulate = true});
   const auto softcap = static_cast<float>(o.work.attributes.softcap);
   const std::int64_t tokens = o.in_shape(0)[0];
@@ -42,18 +43,20 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
                                             .targets = o.in<const std::int32_t>(1),
                                             .softcap = softcap,
                                             .stats = o.out<float>(0)});
-  return ready(kernels::CrossEntropyBackward{.tokens = tokens,
-                                             .columns = columns,
-                                             .valid = valid,
-                                             .vocab_begin = begin,
-                                             .dtype = o.dtype(),
-                                             .logits = o.in(0),
-                                             .dlogits = o.out(0),
-                                             .logits_stride = columns,
-                                             .targets = o.in<const std::int32_t>(1),
-                                             .lse = o.in<float>(2),
-                                             .softcap = softcap,
-                                             .scale = gradient_scale_});
+  return ready(
+      kernels::CrossEntropyBackward{.tokens = tokens,
+                                    .columns = columns,
+                                    .valid = valid,
+                                    .vocab_begin = begin,
+                                    .dtype = o.dtype(),
+                                    .logits = o.in(0),
+                                    .dlogits = o.out(0),
+                                    .logits_stride = columns,
+                                    .targets = o.in<const std::int32_t>(1),
+                                    .lse = o.in<float>(2),
+                                    .softcap = softcap,
+                                    .scale = gradient_scale_,
+                                    .weight = static_cast<float>(o.work.attributes.scale)});
 }
 
 }  // namespace meshplan::runtime

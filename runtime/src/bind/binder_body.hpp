@@ -99,7 +99,7 @@ class OperatorBinder::Body {
   std::function<void()> of_tokens(const Operands& o, const Call& call);
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
-  std::function<void()> bind_slice(const Operands& o);
+  std::function<void()> bind_parts(const Operands& o, bool divide);
   std::function<void()> bind_pool(const Operands& o);
   std::function<void()> bind_short_convolution(const Operands& o);
   std::function<void()> bind_gated_norm(const Operands& o);

@@ -106,7 +106,9 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
     case ComputeKind::UnpackRows:
       return bind_experts(operands);
     case ComputeKind::Slice:
-      return bind_slice(operands);
+      return bind_parts(operands, /*divide=*/operands.forward());
+    case ComputeKind::Concat:
+      return bind_parts(operands, /*divide=*/!operands.forward());
     case ComputeKind::Pool:
       return bind_pool(operands);
     case ComputeKind::ShortConvolution:

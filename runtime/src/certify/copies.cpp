@@ -235,10 +235,12 @@ void CopyComparison::compare_noted(const Noted& noted) {
 }
 
 void CopyComparison::compare_figures(const StepOutcome& outcome, const std::string& when) {
-  std::vector<std::pair<std::string, double>> numbers = {{"loss", outcome.loss},
-                                                         {"gradient norm", outcome.gradient_norm},
-                                                         {"balance loss", outcome.balance_loss},
-                                                         {"z-loss", outcome.z_loss}};
+  std::vector<std::pair<std::string, double>> numbers = {
+      {"loss", outcome.loss},
+      {"gradient norm", outcome.gradient_norm},
+      {"balance loss", outcome.balance_loss},
+      {"z-loss", outcome.z_loss},
+      {"prediction loss", outcome.prediction_loss}};
   for (std::size_t i = 0; i < outcome.expert_load.size(); ++i)
     numbers.emplace_back(fmt::format("router choices {}", i), double{outcome.expert_load[i]});
   std::vector<std::int64_t> bits;

@@ -8,7 +8,9 @@
 #include "bind/gradient_scale.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "data/tokens_ahead.hpp"
 #include "execute/executor_body.hpp"
+#include "kernels/training/cross_entropy.hpp"
 #include "program/context/document_context.hpp"
 
 namespace meshplan::runtime {
@@ -180,8 +182,13 @@ void Executor::Body::load(const StepBatch& batch) {
     device_.upload(next, array.data(), bytes, Lane::Host);
     next += bytes;
   };
-  upload(batch.ids, sizes.ids);
-  upload(batch.targets, sizes.ids);
+  const bool predicts = program_.plan.model.mtp_layers > 0;
+  if (predicts) {
+    ids_ = with_tokens_ahead(program_.plan, batch.ids, kBeyondSequence);
+    targets_ = with_tokens_ahead(program_.plan, batch.targets, kernels::kIgnoredTarget);
+  }
+  upload(predicts ? ids_ : batch.ids, sizes.ids);
+  upload(predicts ? targets_ : batch.targets, sizes.ids);
   upload(batch.positions, sizes.positions);
   upload(batch.key_ranges, sizes.key_ranges);
   upload(batch.order, sizes.order);
@@ -315,6 +322,10 @@ StepOutcome Executor::Body::outcome() {
   };
   const double tokens = loss_tokens();
   outcome.loss = read(Scalar::LossSum, 0.0) / tokens;
+  const models::ModelSpec& model = program_.plan.model;
+  if (model.mtp_layers > 0)
+    outcome.prediction_loss =
+        read(Scalar::PredictionLossSum, 0.0) / tokens / model.mtp_loss_coefficient;
   outcome.gradient_norm = double{read(Scalar::GradientNorm, 0.0F)};
   outcome.indexer_loss = read(Scalar::IndexerLossSum, 0.0) / tokens;
   if (!no_load_.empty()) {

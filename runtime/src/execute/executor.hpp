@@ -30,6 +30,8 @@ struct StepOutcome {
   double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
   double z_loss = 0;         // likewise
   double indexer_loss = 0;   // of sparse attention's indexers, sum over the layers; likewise
+  /// Of the prediction modules, mean of their losses; likewise, weighted.
+  double prediction_loss = 0;
   std::vector<float> expert_load;            // Region::ExpertLoad, of the whole batch
   program::RowsBeyondPlan rows_beyond_plan;  // of this rank
 };

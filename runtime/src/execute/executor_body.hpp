@@ -101,6 +101,7 @@ class Executor::Body {
   std::string finishing_;
   const StepBatch* batch_ = nullptr;
   StepSettings settings_;
+  std::vector<std::int32_t> ids_, targets_;  // the batch's, with those of prediction modules
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;
   bool tracing_ = false;

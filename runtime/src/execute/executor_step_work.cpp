@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "execute/executor_body.hpp"
+#include "program/memory/address.hpp"
 #include "program/memory/offload.hpp"
 #include "program/memory/offloaded_activations.hpp"
 
@@ -156,9 +157,12 @@ std::function<void()> Executor::Body::bind_step_work(const OperationInstance& in
     case StepWork::MaskLoss: {
       const bool owner =
           program_.role.last_stage && groups_.coordinates().tp == 0 && counts_here(step);
-      double* loss = arena_.scalar<double>(Scalar::LossSum);
       if (owner) return [] {};
-      return [this, loss] { backend_.zero(loss, sizeof(double)); };
+      const program::Address losses =
+          program::flat_address(program_, Region::Scalars, program::loss_scalars(program_.plan));
+      return [this, sums = arena_.at(program_, losses), bytes = losses.bytes] {
+        backend_.zero(sums, bytes);
+      };
     }
     case StepWork::SquaredNorm:
       if (!counts_here(step) || copy_of(groups_.coordinates(), step) != 0) return [] {};

@@ -197,6 +197,7 @@ class Training {
     if (scaler_) report.loss_scale = loss_scale;
     report.loss = outcome.loss;
     if (plan_.model.sparse_attention) report.indexer_loss = outcome.indexer_loss;
+    if (plan_.model.mtp_layers > 0) report.prediction_loss = outcome.prediction_loss;
     if (plan_.model.moe)
       report.experts = {.balance_loss = outcome.balance_loss,
                         .z_loss = outcome.z_loss,

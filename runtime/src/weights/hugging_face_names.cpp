@@ -29,6 +29,18 @@ std::string replaced(std::string_view pattern, std::string_view key, std::int64_
   return text;
 }
 
+constexpr std::string_view kPrediction = "head.mtp.";
+
+/// The name that rules have for a parameter: theirs number prediction modules on behind the layers.
+/// "head.mtp.0.enorm.weight" -> "layers.61.enorm.weight"
+std::string name_in_rules(const models::ModelSpec& spec, const std::string& name) {
+  if (!is_of_prediction(name)) return name;
+  int module = 0;
+  const char* const end = name.data() + name.size();
+  const char* const rest = std::from_chars(name.data() + kPrediction.size(), end, module).ptr;
+  return fmt::format("layers.{}{}", spec.num_layers + module, std::string_view(rest, end));
+}
+
 /// "layers.7.mlp.gate.weight" -> layer 7; nothing for embedding and head.
 std::optional<int> layer_of(const std::string& name) {
   constexpr std::string_view kLayerPrefix = "layers.";
@@ -195,10 +207,9 @@ std::vector<GlobalParameter> global_parameters(const models::ModelSpec& spec) {
   append_layer(graph.embedding, "embedding.", parameters);
   for (std::size_t i = 0; i < graph.layer_kind.size(); ++i)
     append_layer(graph.kinds[at(graph.layer_kind[i])], fmt::format("layers.{}.", i), parameters);
-  append_layer(graph.head, "head.", parameters);
-  if (graph.tied_embeddings)
-    std::erase_if(parameters,
-                  [](const GlobalParameter& p) { return p.name == "head.embed_tokens.weight"; });
+  append_layer(graph.ending, "head.", parameters);
+  std::erase_if(parameters,
+                [](const GlobalParameter& p) { return p.name == "head.embed_tokens.weight"; });
   return parameters;
 }
 
@@ -218,16 +229,17 @@ std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
   std::vector<HuggingFacePart> parts;
   for (const GlobalParameter& parameter : global_parameters(spec)) {
     PartBuilder builder(spec, parameter, rope_interleaved, parts);
-    const int layer = layer_of(parameter.name).value_or(0);
+    const std::string name = name_in_rules(spec, parameter.name);
+    const int layer = layer_of(name).value_or(0);
     const std::size_t before = parts.size();
     for (const Rules& rules : table.rules)
       for (const NameRule& rule : rules)
-        if (const auto suffix = suffix_of(rule, parameter.name, layer))
-          builder.append(rule, layer, *suffix);
+        if (const auto suffix = suffix_of(rule, name, layer)) builder.append(rule, layer, *suffix);
     std::int64_t covered = 0;
     for (std::size_t i = before; i < parts.size(); ++i) covered += parts[i].box.elements();
     if (is_plain_norm(parameter.name))
       for (std::size_t i = before; i < parts.size(); ++i) parts[i].shift = table.norm_shift;
+    if (covered == 0 && is_of_prediction(parameter.name)) continue;
     if (covered != whole_box(parameter.shape).elements())
       throw ConfigError(
           fmt::format("{}: {} weights have no name for its parameter {}; families: {}", spec.name,
@@ -262,8 +274,20 @@ bool is_outside_prefix(std::string_view name) {
   return name.starts_with("lm_head.") || name.starts_with("classifier.");
 }
 
+bool is_of_prediction(std::string_view parameter) {
+  return parameter.starts_with(kPrediction);
+}
+
+bool names_predictions(const std::string& family) {
+  const Family& table = find_family(family);
+  return std::ranges::any_of(table.rules, [](const Rules& rules) {
+    return std::ranges::any_of(
+        rules, [](const NameRule& rule) { return rule.ours == "layers.{L}.eh_proj"; });
+  });
+}
+
 bool may_begin_anew(const std::string& family, const std::string& parameter) {
-  return family == "bert" && parameter.starts_with("head.");
+  return is_of_prediction(parameter) || (family == "bert" && parameter.starts_with("head."));
 }
 
 bool is_ignored(const models::ModelSpec& spec, const std::string& family, const std::string& name) {

@@ -190,6 +190,13 @@ constexpr std::array kPairedIndexer = {
     NameRule{"layers.{L}.self_attn.indexer.weights_proj",
              "model.layers.{L}.self_attn.indexer.weights_proj"}};
 
+/// Of a prediction module, which is a layer behind the last besides.
+constexpr std::array kPredictions = {
+    NameRule{"layers.{L}.enorm", "model.layers.{L}.enorm"},
+    NameRule{"layers.{L}.hnorm", "model.layers.{L}.hnorm"},
+    NameRule{"layers.{L}.eh_proj", "model.layers.{L}.eh_proj"},
+    NameRule{"layers.{L}.shared_head.norm", "model.layers.{L}.shared_head.norm"}};
+
 constexpr std::array kQwen3Next = {
     NameRule{"layers.{L}.self_attn.qkv_proj", "model.layers.{L}.self_attn.q_proj", 0, Layout::Same,
              gated_query_rows<0>},
@@ -287,11 +294,11 @@ constexpr std::array kBert = {
 const std::vector<Family>& weight_families() {
   static const std::vector<Family> kFamilies = {
       {"bert", "bert.", {kBert}},
-      {"deepseek_v3", "", {kQueries, kLlama, kExperts, kDeepSeek}},
-      {"deepseek_v32", "", {kQueries, kLlama, kExperts, kDeepSeek, kIndexer}},
+      {"deepseek_v3", "", {kQueries, kLlama, kExperts, kDeepSeek, kPredictions}},
+      {"deepseek_v32", "", {kQueries, kLlama, kExperts, kDeepSeek, kIndexer, kPredictions}},
       {"gemma2", "", {kQueries, kLlama, kGemma}, 1},
       {"gemma3_text", "", {kQueries, kLlama, kHeadNorms, kGemma}, 1},
-      {"glm_moe_dsa", "", {kQueries, kLlama, kExperts, kDeepSeek, kPairedIndexer}},
+      {"glm_moe_dsa", "", {kQueries, kLlama, kExperts, kDeepSeek, kPairedIndexer, kPredictions}},
       {"gpt2", "transformer.", {kGpt2}},
       {"gpt_oss", "", {kQueries, kLlama, kGptOss}},
       {"llama", "", {kQueries, kLlama}},

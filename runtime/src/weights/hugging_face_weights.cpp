@@ -154,7 +154,8 @@ void HuggingFaceModel::map_parts(bool rope_interleaved) {
 }
 
 bool HuggingFaceModel::begins_anew(const std::string& parameter) const {
-  return models::is_of_adapter(parameter) ||
+  const bool unnamed = is_of_prediction(parameter) && !parts_.contains(parameter);
+  return unnamed || models::is_of_adapter(parameter) ||
          std::ranges::find(beginning_anew_, parameter) != beginning_anew_.end();
 }
 
@@ -302,6 +303,13 @@ void write_shard(const std::string& path, const std::vector<OutputTensor>& tenso
   writer.finish();
 }
 
+/// The model whose weights are written: without prediction modules where the family has no names
+/// for theirs.
+models::ModelSpec written_as(models::ModelSpec spec, const std::string& family) {
+  if (!names_predictions(family)) spec.mtp_layers = 0;
+  return spec;
+}
+
 /// What the checkpoint carries if it describes this model, else written anew.
 Json output_config(const models::ModelSpec& spec,
                    const std::map<std::string, std::string>& companions, std::string& model_type) {
@@ -315,14 +323,14 @@ Json output_config(const models::ModelSpec& spec,
                               TrainingChoices::MayDiffer);
       model_type = imported.model_type;
       if (imported.is_text_tower)  // the other towers' weights are not among those written
-        return Json::parse(models::export_hugging_face(spec, model_type));
-      // The modules are not among the weights that are written.
-      if (config.contains("num_nextn_predict_layers")) config["num_nextn_predict_layers"] = 0;
+        return Json::parse(models::export_hugging_face(written_as(spec, model_type), model_type));
+      if (config.contains("num_nextn_predict_layers"))
+        config["num_nextn_predict_layers"] = written_as(spec, model_type).mtp_layers;
       return config;
     }
   }
   if (model_type.empty()) model_type = models::matching_model_type(spec);
-  return Json::parse(models::export_hugging_face(spec, model_type));
+  return Json::parse(models::export_hugging_face(written_as(spec, model_type), model_type));
 }
 
 /// Choices of training that the config says otherwise.

@@ -180,7 +180,7 @@ using Splits = std::map<std::string, models::Split>;
 /// Gives linear layers other splits, by operation name.
 Variant with_splits(const Splits& splits) {
   return {.profile = {}, .edit_graph = [splits](models::ModelGraph& graph) {
-            std::vector<models::LayerGraph*> layers = {&graph.embedding, &graph.head};
+            std::vector<models::LayerGraph*> layers = {&graph.embedding, &graph.ending};
             for (models::LayerGraph& kind : graph.kinds) layers.push_back(&kind);
             for (models::LayerGraph* layer : layers)
               for (models::Op& op : layer->ops)

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <fmt/format.h>
 
-#include "program/checks/check.hpp"
-#include "runtime/parity/parity_check.hpp"
+#include "runtime/parity/parity_every_axis.hpp"
 #include "runtime/parity/parity_models.hpp"
 
 namespace meshplan::test::parity_parts {
@@ -139,63 +137,8 @@ ModelSpec sparse_style() {
   return model;
 }
 
-/// Plain descent, as in parity_encoders_mpi_test.cpp.
-Plan plan_on(const ModelSpec& model, const ParallelConfig& parallel = {}) {
-  Plan plan = parity_plan(model, parallel);
-  plan.workload.optimizer.kind = program::OptimizerKind::Sgd;
-  plan.workload.optimizer.learning_rate = 0.05;
-  return plan;
-}
-
-std::string described(const Plan& plan) {
-  return fmt::format("{} {} mbs{} schedule {} zero {} recompute {}", plan.model.name,
-                     to_string(plan.parallel), plan.micro_batch_size,
-                     static_cast<int>(plan.schedule), plan.zero_stage,
-                     static_cast<int>(plan.recompute.kind));
-}
-
-/// Every axis that the parts allow, split backwards, chunks and ZeRO; recompute and micro-batch
-/// size take turns. What does not fit the model (a stage without a layer) is left out.
-std::vector<Plan> plans_of(const ModelSpec& model) {
-  struct Shape {
-    ParallelConfig parallel;
-    ScheduleKind schedule = ScheduleKind::OneFOneB;
-    int zero_stage = 0;
-  };
-  std::vector<Shape> shapes = {
-      {{.tp = 2}},
-      {{.tp = 2, .sp = true}},
-      {{.tp = 4, .dp = 2, .sp = true}, ScheduleKind::OneFOneB, 1},
-      {{.dp = 4}, ScheduleKind::OneFOneB, 2},
-      {{.tp = 2, .dp = 2}, ScheduleKind::OneFOneB, 3},
-      {{.pp = 2, .dp = 2}, ScheduleKind::GPipe},
-      {{.tp = 2, .pp = 2, .sp = true}, ScheduleKind::ZbH1},
-      {{.pp = 2, .vpp = 2}, ScheduleKind::ZbV},
-      {{.tp = 2, .pp = 2, .vpp = 2}, ScheduleKind::DualPipeV},
-  };
-  if (model.moe) {
-    shapes.push_back({{.dp = 4, .ep = 4}});
-    shapes.push_back({{.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}});
-    shapes.push_back({{.pp = 2, .dp = 2, .ep = 2}, ScheduleKind::OneFOneB, 1});
-  }
-  std::vector<Plan> plans;
-  for (const Shape& shape : shapes) {
-    Plan plan = plan_on(model, shape.parallel);
-    plan.schedule = shape.schedule;
-    plan.zero_stage = shape.zero_stage;
-    plan.micro_batch_size = plans.size() % 2 == 0 && shape.parallel.dp < 4 ? 2 : 1;
-    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
-    if (check(plan).empty()) plans.push_back(plan);
-  }
-  return plans;
-}
-
 void check_parity(const ModelSpec& model) {
-  const std::vector<Plan> plans = plans_of(model);
-  INFO(model.name);
-  CHECK(plans.size() >= 7);
-  ParityJob job{.steps = kTwoSteps};
-  check_plans(job, "parts", model.name, plan_on(model), plans, described);
+  check_every_axis("parts", model);
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ RunResult train(const program::Plan& plan, int num_steps, runtime::Communicator&
     result.balance_losses.push_back(outcome.balance_loss);
     result.z_losses.push_back(outcome.z_loss);
     result.indexer_losses.push_back(outcome.indexer_loss);
+    result.prediction_losses.push_back(outcome.prediction_loss);
     result.expert_loads.push_back(outcome.expert_load);
     result.rows_beyond_plan.push_back(outcome.rows_beyond_plan);
     if (step == 0) result.gradients = gather(trainer, Region::Gradients, world, loss_scale);
@@ -116,7 +117,7 @@ double scalar_error(const RunResult& run, const RunResult& reference) {
   double worst = 0;
   for (const auto series :
        {&RunResult::losses, &RunResult::gradient_norms, &RunResult::balance_losses,
-        &RunResult::z_losses, &RunResult::indexer_losses}) {
+        &RunResult::z_losses, &RunResult::indexer_losses, &RunResult::prediction_losses}) {
     const std::vector<double>& expected = reference.*series;
     for (std::size_t step = 0; step < expected.size(); ++step) {
       const double value = (run.*series).at(step);

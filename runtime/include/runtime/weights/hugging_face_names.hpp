@@ -30,7 +30,7 @@ struct GlobalParameter {
   std::vector<std::int64_t> sections;  // of the dimension that tensor parallelism shards
 };
 
-/// All parameters of a model, tied copies once, without multi-token prediction modules.
+/// All parameters of a model, copies of its embedding once.
 std::vector<GlobalParameter> global_parameters(const models::ModelSpec& spec);
 
 /// Families with a table: "gpt2", "llama", ...; sorted.
@@ -50,19 +50,25 @@ std::string current_name(const std::string& family, std::string name);
 /// other towers.
 std::optional<std::string> text_tower_name(const std::string& name);
 
-/// Parts that cover every parameter once, grouped by tensor.
+/// Is it a parameter of a multi-token prediction module?
+bool is_of_prediction(std::string_view parameter);
+/// Has the family names for them?
+bool names_predictions(const std::string& family);
+
+/// Parts that cover every parameter once, grouped by tensor; but for prediction modules of families
+/// that have no names for them.
 /// @param rope_interleaved  the family stores rotated rows as pairs (2i, 2i + 1) where it can
 /// @throws ConfigError if the family has no name for a parameter of this model, or no table
 std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
                                                 const std::string& family, bool rope_interleaved);
 
 /// May a folder of the family lack the parameter, which then begins anew? The pooler and classifier
-/// of a model that was pretrained without them.
+/// of a model that was pretrained without them, and prediction modules.
 bool may_begin_anew(const std::string& family, const std::string& parameter);
 
 /// Tensors that files of the family hold and the model does not need: buffers, the copy of a tied
-/// embedding, multi-token prediction modules, heads of pretraining. `name` is without the optional
-/// prefix.
+/// embedding, what prediction modules share with the model or have no name for here, heads of
+/// pretraining. `name` is without the optional prefix.
 bool is_ignored(const models::ModelSpec& spec, const std::string& family, const std::string& name);
 
 }  // namespace meshplan::runtime
