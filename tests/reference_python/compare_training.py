@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import models
+import mtp_models
 import recurrent_models
 import safetensors_io
 import sparse_models
@@ -68,6 +69,7 @@ DEEPSEEK_V32 = {**DEEPSEEK, "model_type": "deepseek_v32", "first_k_dense_replace
                 "index_head_dim": 16, "index_topk": 8}
 GLM_DSA = {**DEEPSEEK_V32, "model_type": "glm_moe_dsa", "first_k_dense_replace": 1,
            "indexer_rope_interleave": True, "rope_interleave": True}
+DEEPSEEK_MTP = {**DEEPSEEK, "num_nextn_predict_layers": 1}
 # Outputs of nearly empty states are normed: with an epsilon of 1e-5 PyTorch's own losses in fp32 and fp64
 # part by 7e-5.
 QWEN3_NEXT = {"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16,
@@ -92,6 +94,10 @@ YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 
 def scaled(config, **scaling):
     return {**config, "rope_scaling": scaling}
 
+
+# What is minimized beside the cross entropy, by the key of a config that has it.
+MORE_LOSSES = {"index_topk": sparse_models.indexer_loss,
+               "num_nextn_predict_layers": mtp_models.prediction_loss}
 
 CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", "--pp", "2"]]),
          ("tied llama", {**LLAMA, "tie_word_embeddings": True}, models.llama, models.random_llama,
@@ -124,6 +130,10 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
           scaled({**DEEPSEEK_V32, "first_k_dense_replace": 1}, **YARN, mscale=1.0, mscale_all_dim=1.0),
           sparse_models.deepseek_v32, sparse_models.random_deepseek_v32, [["--dp", "2", "--ep", "2"]]),
          ("glm_moe_dsa", GLM_DSA, sparse_models.deepseek_v32, sparse_models.random_deepseek_v32, [[]]),
+         ("deepseek_v3, a prediction module", DEEPSEEK_MTP, models.deepseek_v3,
+          mtp_models.random_deepseek_v3,
+          [[], ["--tp", "2", "--pp", "2", "--sp"], ["--dp", "2", "--ep", "2", "--zero", "1"],
+           ["--pp", "2", "--dp", "2", "--zero", "3"]]),
          ("gemma2", GEMMA2, models.gemma, models.random_gemma,
           [[], ["--tp", "2", "--pp", "2", "--sp"]]),
          ("gemma3", scaled(GEMMA3, rope_type="linear", factor=8.0), models.gemma,
@@ -158,8 +168,10 @@ def make_case(config, forward, make_random, device):
         for weight in weights.values():
             weight.requires_grad_(True)
         models.kink_distances.clear()
+        predicts = config.get("num_nextn_predict_layers", 0) > 0
         losses, _ = training.train(forward, config, weights, ids.to(device), targets.to(device),
-                                   OPTIMIZER, STEPS)
+                                   OPTIMIZER, STEPS,
+                                   more_losses=[loss for key, loss in MORE_LOSSES.items() if config.get(key)])
         if min(models.kink_distances, default=math.inf) >= KINK_DISTANCE:
             break
     else:

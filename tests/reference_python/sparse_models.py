@@ -68,8 +68,7 @@ def sparse_attention(config, w, h):
     return torch.stack(outputs, 1) @ w("self_attn.o_proj").T, torch.stack(losses).mean()
 
 
-def deepseek_v32(config, weights, ids):
-    """Logits, and the losses of the indexers: what is differentiated beside the loss of the logits."""
+def _logits_and_losses(config, weights, ids):
     epsilon, indexer_loss = config["rms_norm_eps"], 0.0
     x = weights["model.embed_tokens.weight"][ids]
     for layer in range(config["num_hidden_layers"]):
@@ -83,6 +82,15 @@ def deepseek_v32(config, weights, ids):
         else:
             x = x + deepseek_experts(config, w, h)
     return rms_norm(x, weights["model.norm.weight"], epsilon) @ weights["lm_head.weight"].T, indexer_loss
+
+
+def deepseek_v32(config, weights, ids):
+    return _logits_and_losses(config, weights, ids)[0]
+
+
+def indexer_loss(config, weights, ids, _targets):
+    """The sum over the layers: what is minimized beside the cross entropy."""
+    return _logits_and_losses(config, weights, ids)[1]
 
 
 def random_deepseek_v32(config, seed):

@@ -45,11 +45,12 @@ def learning_rate(optimizer, step):
     return low + (peak - low) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def train(forward, config, weights, ids, targets, optimizer, steps, autocast=None):
+def train(forward, config, weights, ids, targets, optimizer, steps, autocast=None, more_losses=()):
     """Losses, and gradient norms before clipping, of steps on the same batch; `weights` (leaf tensors by
     name) are trained in place.
-    @param forward  gives logits, or these and a loss that is added to theirs, but not to the losses returned
-    @param autocast  a dtype that torch.autocast computes in, or None
+    @param autocast     a dtype that torch.autocast computes in, or None
+    @param more_losses  what is added to the cross entropy of `forward`, each of (config, weights, ids,
+                        targets); they are not in the losses that are returned
     """
     decayed = [n for n, w in weights.items() if w.dim() > 1 and not n.endswith("bias")]
     matrices = [weights[n] for n in decayed]
@@ -63,10 +64,10 @@ def train(forward, config, weights, ids, targets, optimizer, steps, autocast=Non
             group["lr"] = learning_rate(optimizer, step)
         adamw.zero_grad()
         with torch.autocast(ids.device.type, dtype=autocast) if autocast else contextlib.nullcontext():
-            outputs = forward(config, weights, ids)
-            logits, own_loss = outputs if isinstance(outputs, tuple) else (outputs, 0.0)
+            logits = forward(config, weights, ids)
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        (loss + own_loss).backward()
+            whole = loss + sum(more(config, weights, ids, targets) for more in more_losses)
+        whole.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(matrices + vectors, optimizer["clip_norm"]).item())
         adamw.step()
         losses.append(loss.item())
