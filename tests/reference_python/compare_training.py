@@ -168,7 +168,6 @@ def make_case(config, forward, make_random, device):
         for weight in weights.values():
             weight.requires_grad_(True)
         models.kink_distances.clear()
-        predicts = config.get("num_nextn_predict_layers", 0) > 0
         losses, _ = training.train(forward, config, weights, ids.to(device), targets.to(device),
                                    OPTIMIZER, STEPS,
                                    more_losses=[loss for key, loss in MORE_LOSSES.items() if config.get(key)])
