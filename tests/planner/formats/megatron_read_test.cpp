@@ -399,13 +399,53 @@ TEST_CASE("Megatron-LM's rules find what a script does wrong", "[planner][format
   const std::string last = "--use-tp-pp-dp-mapping --expert-tensor-parallel-size ";
   CHECK(refused(with(kScript, "--bf16", "--bf16 " + last + "4")).empty());
   CHECK(refused(with(kScript, "--bf16", "--bf16 " + last + "2")) == Ids{"M3"});
-  // Prediction modules are left out of the plan, and not out of the layout that has them.
+  // A layout has as many prediction modules as the model.
   const std::string experts = "--num-layers-per-virtual-pipeline-stage 3";
   CHECK(refused(with(kScript, experts,
                      "--mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*12|t*12mL'"))
             .empty());
   CHECK(refused(with(kScript, experts, "--pipeline-model-parallel-layout 'Et*12|t*12mL'")) ==
         Ids{"M12c"});
+}
+
+TEST_CASE("gated delta nets, indexers and prediction modules are read from a script",
+          "[planner][formats]") {
+  const auto read_with = [](const std::string& flags) {
+    return read(with(kScript, "--bf16", "--bf16 " + flags));
+  };
+  const std::string delta =
+      "--experimental-attention-variant gated_delta_net --linear-conv-kernel-dim 4 "
+      "--linear-key-head-dim 64 --linear-value-head-dim 128 --linear-num-key-heads 8 "
+      "--linear-num-value-heads 16 --attention-output-gate ";
+  const models::ModelSpec hybrid = read_with(delta + "--linear-attention-freq 4").plan.model;
+  using models::Mixer;
+  CHECK(hybrid.layer_pattern ==
+        std::vector<Mixer>{Mixer::Linear, Mixer::Linear, Mixer::Linear, Mixer::Full});
+  CHECK(hybrid.attention_output_gate);
+  REQUIRE(hybrid.linear_attention);
+  CHECK(*hybrid.linear_attention == models::LinearAttentionSpec{.num_key_heads = 8,
+                                                                .num_value_heads = 16,
+                                                                .key_head_size = 64,
+                                                                .value_head_size = 128,
+                                                                .conv_size = 4});
+  CHECK(read_with(delta + "--linear-attention-freq '([1]*23+[0]*1)'")
+            .plan.model.layer_pattern.size() == 24);
+  const ImportedPlan sparse = read_with(
+      "--experimental-attention-variant dsa --dsa-indexer-n-heads 4 --dsa-indexer-head-dim 32 "
+      "--dsa-indexer-topk 512 --dsa-indexer-loss-coeff 0.01 --mtp-num-layers 1 "
+      "--mtp-loss-scaling-factor 0.3");
+  REQUIRE(sparse.plan.model.sparse_attention);
+  CHECK(*sparse.plan.model.sparse_attention ==
+        models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 32, .top_k = 512});
+  CHECK(sparse.plan.model.mtp_layers == 1);
+  CHECK(sparse.plan.model.mtp_loss_coefficient == 0.3);
+  const auto assumes = [&](std::string_view what) {
+    return std::ranges::any_of(sparse.assumptions, [&](const std::string& assumption) {
+      return assumption.find(what) != std::string::npos;
+    });
+  };
+  CHECK(assumes("the indexer's loss has the weight 1 (the script's is 0.01)"));
+  CHECK(assumes("the script has no --dsa-indexer-use-sparse-loss"));
 }
 
 TEST_CASE("modules that a script recomputes are kept, but for those that the model has not",

@@ -212,6 +212,7 @@ TEST_CASE("layouts are written as Megatron-LM's own examples read", "[planner][f
   using Layers = std::vector<int>;
   CHECK(megatron::layout_text({1, 2, 2, 2, 0}) == "Et|(tt|)*3L");
   CHECK(megatron::layout_text({5, 6, 1, 4}) == "Et*5|t*6|t|t*4L");
+  CHECK(megatron::layout_text({5, 6, 1, 4}, 1) == "Et*5|t*6|t|t*4mL");
   // The docstring of parse_str_to_list: "Ettt|(tt|)*29,m|L".
   const megatron::ParsedLayout parsed = megatron::parse_layout("Ettt|(tt|)*29,m|L");
   Layers expected(32, 2);

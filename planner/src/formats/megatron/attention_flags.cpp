@@ -30,40 +30,15 @@ std::vector<int> windowed_layers(const models::ModelSpec& model) {
   return windowed;
 }
 
-/// The shortest pattern that repeats to the list.
-std::vector<Mixer> pattern_of(const std::vector<int>& windowed) {
-  std::size_t period = 1;
-  const auto repeats = [&] {
-    for (std::size_t i = period; i < windowed.size(); ++i)
-      if (windowed[i] != windowed[i - period]) return false;
-    return true;
-  };
-  while (period < windowed.size() && !repeats()) ++period;
-  std::vector<Mixer> pattern;
-  for (std::size_t i = 0; i < std::min(period, windowed.size()); ++i)
-    pattern.push_back(windowed[i] != 0 ? Mixer::Sliding : Mixer::Full);
-  return pattern;
-}
-
 void read_windows(Reading& reading, const Argument* given) {
   models::ModelSpec& model = reading.plan.model;
   if (model.window == 0) return;
-  std::vector<int> windowed(static_cast<std::size_t>(model.num_layers), 1);
-  if (given != nullptr && reading.text(*given).find('[') == std::string::npos) {
-    const std::int64_t every = reading.integer(*given, 1, limits::kLayers);
-    for (std::size_t i = 0; i < windowed.size(); ++i)
-      if ((static_cast<std::int64_t>(i) + 1) % every == 0) windowed[i] = 0;
-  } else if (given != nullptr) {
-    try {
-      windowed = parse_layer_list(reading.text(*given));
-    } catch (const ConfigError& error) {
-      Reading::fail(*given, error.what());
-    }
-    if (static_cast<int>(windowed.size()) != model.num_layers)
-      Reading::fail(*given, fmt::format("lists {} layers, but --num-layers is {}", windowed.size(),
-                                        model.num_layers));
-  }
-  model.layer_pattern = pattern_of(windowed);
+  model.layer_pattern = {Mixer::Sliding};
+  if (given == nullptr) return;
+  model.layer_pattern.clear();
+  for (const int windowed :
+       repeated_part(read_layer_list(reading, *given, model.num_layers, zero_at_last)))
+    model.layer_pattern.push_back(windowed != 0 ? Mixer::Sliding : Mixer::Full);
 }
 
 std::vector<Flag> latent_flags() {

@@ -26,21 +26,11 @@ void read_expert_layers(Reading& reading, const Argument* given) {
   models::ModelSpec& model = reading.plan.model;
   MoeSpec& moe = *model.moe;
   moe.dense_layers.clear();
-  std::vector<int> layers(static_cast<std::size_t>(model.num_layers), 1);
-  if (given != nullptr && reading.text(*given).find('[') == std::string::npos) {
-    const std::int64_t every = reading.integer(*given, 1, limits::kLayers);
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      layers[i] = static_cast<std::int64_t>(i) % every == 0 ? 1 : 0;
-  } else if (given != nullptr) {
-    try {
-      layers = parse_layer_list(reading.text(*given));
-    } catch (const ConfigError& error) {
-      Reading::fail(*given, error.what());
-    }
-    if (static_cast<int>(layers.size()) != model.num_layers)
-      Reading::fail(*given, fmt::format("lists {} layers, but --num-layers is {}", layers.size(),
-                                        model.num_layers));
-  }
+  const auto first_of_every = [](int layer, std::int64_t every) {
+    return layer % every == 0 ? 1 : 0;
+  };
+  std::vector<int> layers;
+  if (given != nullptr) layers = read_layer_list(reading, *given, model.num_layers, first_of_every);
   for (std::size_t i = 0; i < layers.size(); ++i)
     if (layers[i] == 0) moe.dense_layers.push_back(static_cast<int>(i));
   if (!moe.dense_layers.empty()) return;

@@ -43,6 +43,7 @@ bool describes_model(std::string_view flag);
 // The parts of flags().
 std::vector<Flag> model_flags();
 std::vector<Flag> attention_flags();
+std::vector<Flag> mixer_flags();
 std::vector<Flag> position_flags();
 std::vector<Flag> expert_flags();
 std::vector<Flag> parallel_flags();
@@ -163,34 +164,26 @@ inline Flag fixed(std::string_view name, Group group, Values values, std::string
           [](Reading&, const Argument*) {}};
 }
 
-/// Only of models with experts.
-inline Flag of_experts(const Flag& flag) {
+/// The flag where a plan's model has `part`; else it is neither written nor read.
+template <class Has>
+Flag where(Has part, const Flag& flag) {
   return {flag.name,
           flag.group,
           flag.operands,
           flag.why,
-          [write = flag.write](const program::Plan& plan) -> std::optional<Values> {
-            if (!plan.model.moe) return std::nullopt;
+          [part, write = flag.write](const program::Plan& plan) -> std::optional<Values> {
+            if (!part(plan.model)) return std::nullopt;
             return write(plan);
           },
-          [read = flag.read](Reading& reading, const Argument* given) {
-            if (reading.plan.model.moe) read(reading, given);
+          [part, read = flag.read](Reading& reading, const Argument* given) {
+            if (part(reading.plan.model)) read(reading, given);
           }};
 }
-
-/// Only of models with latent attention.
+inline Flag of_experts(const Flag& flag) {
+  return where([](const models::ModelSpec& model) { return model.moe.has_value(); }, flag);
+}
 inline Flag of_latent(const Flag& flag) {
-  return {flag.name,
-          flag.group,
-          flag.operands,
-          flag.why,
-          [write = flag.write](const program::Plan& plan) -> std::optional<Values> {
-            if (!plan.model.mla) return std::nullopt;
-            return write(plan);
-          },
-          [read = flag.read](Reading& reading, const Argument* given) {
-            if (reading.plan.model.mla) read(reading, given);
-          }};
+  return where([](const models::ModelSpec& model) { return model.mla.has_value(); }, flag);
 }
 
 inline bool always(const program::Plan& /*plan*/) {

@@ -25,6 +25,17 @@ using program::Plan;
 
 constexpr const char* kSoftware = "megatron-core";
 
+/// The model without the parts that there are flags for (mixer_flags.cpp).
+ModelSpec without_flagged(ModelSpec model) {
+  if (model.attention_gate == models::AttentionGate::Element) model.attention_output_gate = false;
+  const auto& linear = model.linear_attention;
+  if (linear && linear->kind == models::LinearAttentionKind::GatedDelta && !linear->gate_rank)
+    model.linear_attention.reset();
+  if (model.mla && model.sparse_attention && model.sparse_attention->block == 1)
+    model.sparse_attention.reset();
+  return model;
+}
+
 class Words {
  public:
   explicit Words(const Plan& plan) : plan_(plan), model_(plan.model) {}
@@ -68,11 +79,9 @@ class Words {
          model_.logit_softcap.value_or(0));
     lack(model_.embedding_scale != 1, "model.embedding_scale {}: there is none; nearest: 1",
          model_.embedding_scale);
-    const std::vector<std::string> parts = models::parts_beyond_plain(model_);
+    const std::vector<std::string> parts = models::parts_beyond_plain(without_flagged(model_));
     lack(!parts.empty(), "model {}: {} {} not written by this version", model_.name,
          fmt::join(parts, ", "), parts.size() == 1 ? "is" : "are");
-    lack(model_.mtp_layers > 0, "model.mtp_layers {}: not written by this version; nearest: 0",
-         model_.mtp_layers);
     lack(model_.dropout > 0, "model.dropout {}: not written by this version; nearest: 0",
          model_.dropout);
   }

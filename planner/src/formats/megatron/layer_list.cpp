@@ -1,5 +1,6 @@
 #include "formats/megatron/layer_list.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -107,6 +108,42 @@ class LayerListParser {
 };
 
 }  // namespace
+
+std::vector<int> repeated_part(const std::vector<int>& values) {
+  std::size_t period = 1;
+  const auto repeats = [&] {
+    for (std::size_t i = period; i < values.size(); ++i)
+      if (values[i] != values[i - period]) return false;
+    return true;
+  };
+  while (period < values.size() && !repeats()) ++period;
+  return {values.begin(),
+          values.begin() + static_cast<std::ptrdiff_t>(std::min(period, values.size()))};
+}
+
+std::vector<int> read_layer_list(const Reading& reading, const Argument& given, int num_layers,
+                                 const std::function<int(int, std::int64_t)>& of_number) {
+  std::vector<int> values(static_cast<std::size_t>(num_layers));
+  if (reading.text(given).find('[') == std::string::npos) {
+    const std::int64_t number = reading.integer(given, 1, limits::kLayers);
+    for (int layer = 0; layer < num_layers; ++layer)
+      values[static_cast<std::size_t>(layer)] = of_number(layer, number);
+    return values;
+  }
+  try {
+    values = parse_layer_list(reading.text(given));
+  } catch (const ConfigError& error) {
+    Reading::fail(given, error.what());
+  }
+  if (static_cast<int>(values.size()) != num_layers)
+    Reading::fail(
+        given, fmt::format("lists {} layers, but --num-layers is {}", values.size(), num_layers));
+  return values;
+}
+
+int zero_at_last(int layer, std::int64_t every) {
+  return (std::int64_t{layer} + 1) % every == 0 ? 0 : 1;
+}
 
 std::string layer_list_text(const std::vector<int>& values) {
   for (std::size_t period = 2; period <= kMostPeriod && period < values.size(); ++period) {

@@ -34,17 +34,18 @@ Division division_of(const program::Plan& plan) {
   return Division::Layout;
 }
 
-std::string layout_text(const std::vector<int>& layers_per_stage) {
-  if (layers_per_stage.size() == 1) return "E" + layers_text(layers_per_stage.front()) + "L";
+std::string layout_text(const std::vector<int>& layers_per_stage, int prediction_modules) {
+  const std::string end = std::string(static_cast<std::size_t>(prediction_modules), 'm') + "L";
+  if (layers_per_stage.size() == 1) return "E" + layers_text(layers_per_stage.front()) + end;
   std::string text = "E" + layers_text(layers_per_stage.front()) + "|";
   const auto last = layers_per_stage.end() - 1;
   for (auto begin = layers_per_stage.begin() + 1; begin != last;) {
-    const auto end = std::find_if(begin, last, [&](int layers) { return layers != *begin; });
+    const auto same = std::find_if(begin, last, [&](int layers) { return layers != *begin; });
     const std::string stage = layers_text(*begin) + "|";
-    text += end - begin == 1 ? stage : fmt::format("({})*{}", stage, end - begin);
-    begin = end;
+    text += same - begin == 1 ? stage : fmt::format("({})*{}", stage, same - begin);
+    begin = same;
   }
-  return text + layers_text(*last) + "L";
+  return text + layers_text(*last) + end;
 }
 
 ParsedLayout parse_layout(std::string_view text) {

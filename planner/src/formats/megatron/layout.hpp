@@ -18,9 +18,9 @@ enum class Division {
 };
 Division division_of(const program::Plan& plan);
 
-/// "E|(t|)*3,L": E embedding, t layer, L loss, '|' between virtual stages in the order of the
-/// forward pass (pipeline_parallel_layer_layout.py).
-std::string layout_text(const std::vector<int>& layers_per_stage);
+/// "E|(t|)*3,mL": E embedding, t layer, m prediction module, L loss, '|' between virtual stages in
+/// the order of the forward pass (pipeline_parallel_layer_layout.py).
+std::string layout_text(const std::vector<int>& layers_per_stage, int prediction_modules = 0);
 
 struct ParsedLayout {
   std::vector<int> layers_per_stage;

@@ -173,9 +173,10 @@ std::vector<Flag> pipeline_flags() {
           "--pipeline-model-parallel-layout", Group::Parallel,
           [](const Plan& p) -> std::optional<std::string> {
             if (division_of(p) != Division::Layout) return std::nullopt;
-            return layout_text(resolved_layers_per_stage(p));
+            return layout_text(resolved_layers_per_stage(p), p.model.mtp_layers);
           },
-          read_layout, "E embedding, t layer, L loss, | between (virtual) stages"),
+          read_layout,
+          "E embedding, t layer, m prediction module, L loss, | between (virtual) stages"),
       end_flag(kFirst, true),
       end_flag(kLast, false),
       toggle(kAccountEmbedding, Group::Parallel, is_accounted, [](Reading&, bool) {}),

@@ -158,8 +158,6 @@ void take_undecided(const std::vector<shell::Unknown>& undecided, const Reading&
 
 ImportedPlan imported_plan(const ImportRequest& request, Reading& reading) {
   models::ModelSpec& model = reading.plan.model;
-  if (reading.has("--mtp-num-layers"))
-    reading.assume("mtp_layers = 0 (multi-token prediction is not planned by this version)");
   if (reading.has("--perform-rl-step"))
     reading.assume("a step is one of training (rollouts of --perform-rl-step are not planned)");
   if (!request.model) model.name = name_of_model(model, request.main);

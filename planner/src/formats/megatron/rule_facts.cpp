@@ -100,7 +100,6 @@ Facts rule_facts(const std::vector<Argument>& arguments, const program::Parallel
     std::ranges::replace(name, '-', '_');
     if (known.contains(name)) add_setting(facts, name, argument);
     if (name == "expert_tensor_parallel_size") add_setting(facts, "etp", argument);
-    if (name == "mtp_num_layers") add_setting(facts, "mtp", argument);  // that the plan leaves out
     add_lists(facts, argument, parallel.pp);
     has_fp8 = has_fp8 || name == "fp8_format";
     if (name == "fp8_recipe" && !argument.values.empty()) recipe = argument.values.front().text;

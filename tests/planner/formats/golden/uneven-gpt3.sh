@@ -49,7 +49,7 @@ PARALLEL_ARGS=(
   --context-parallel-size 2
   --cp-comm-type p2p  # how attention reaches the keys of other cp ranks
   --pipeline-model-parallel-size 4
-  --pipeline-model-parallel-layout 'Et*7|(t*8|)*2t*9|(t*8|)*6t*9|t*7L'  # E embedding, t layer, L loss, | between (virtual) stages
+  --pipeline-model-parallel-layout 'Et*7|(t*8|)*2t*9|(t*8|)*6t*9|t*7L'  # E embedding, t layer, m prediction module, L loss, | between (virtual) stages
 )
 
 MEMORY_ARGS=()
