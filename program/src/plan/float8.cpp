@@ -20,12 +20,21 @@ std::int64_t features_per_rank(const std::vector<std::int64_t>& sections, std::i
   return held;
 }
 
+/// Its outputs say how streams of hyper-connections are mixed: some 24 numbers, which nobody rounds
+/// to FP8 (DeepSeek-V4).
+bool mixes_streams(const models::LayerGraph& layer, const models::Op& op) {
+  return std::ranges::any_of(layer.ops, [&](const models::Op& reader) {
+    return reader.kind == models::OpKind::StreamMix &&
+           std::ranges::find(reader.inputs, op.outputs.front()) != reader.inputs.end();
+  });
+}
+
 std::optional<OddFeatures> odd_features(const models::LayerGraph& layer, const models::Op& op,
                                         int tp) {
   if (op.kind != models::OpKind::Linear || models::is_of_adapter(op.name)) return std::nullopt;
   const models::Tensor& weight = layer.tensors[at(op.parameters.front())];
   const std::int64_t out = weight.shape[0].count, in = weight.shape[1].count;
-  if (!computes_in_float8(op.split, out)) return std::nullopt;
+  if (!computes_in_float8(op.split, out) || mixes_streams(layer, op)) return std::nullopt;
   const auto sections = weight.sections.empty() ? std::vector<std::int64_t>{out} : weight.sections;
   const bool column = op.split == models::Split::Column;
   const OddFeatures sizes[] = {

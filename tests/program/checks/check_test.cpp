@@ -305,6 +305,10 @@ TEST_CASE("FP8 needs multiples of 16 tokens and features on every rank", "[progr
                  Contains("nearest tp: 2"));
   CHECK_THAT(message_of(fp8({}, 32, 100), "fp8"),
              Contains("linear 'gate_up' (200)") && Contains("use precision 'bf16'"));
+  // 4 streams are mixed by 24 numbers, which stay precise.
+  Plan streams = fp8({}, 32, 96);
+  streams.model.hyper_connections = {.streams = 4};
+  CHECK(std::ranges::none_of(check(streams), [](const Violation& v) { return v.rule == "fp8"; }));
 }
 
 TEST_CASE("Every preset is lowered or refused by name, never by an internal error",
