@@ -91,6 +91,10 @@ constexpr std::array kModels = {
     KnownModel{"step35_196b_a11b", "step3.7-flash", 4096},
 };
 
+// Of recipes that state none: _pretrain_common() in src/megatron/bridge/recipes/common.py.
+constexpr int kCommonGlobalBatch = 32;
+constexpr int kCommonMicroBatch = 2;
+
 const std::map<std::string, std::string> kClusters = {{"h100", "dgx-h100"},
                                                       {"b200", "dgx-b200"},
                                                       {"b300", "dgx-b300"},
@@ -223,14 +227,15 @@ std::string set_work(const Row& row, Work& work, std::vector<std::string>& assum
   const auto cluster = kClusters.find(name->gpu);
   if (cluster == kClusters.end()) return fmt::format("{}: no preset of the cluster", name->gpu);
   const std::optional<int> batch = count(row, "gbs");
-  if (!batch) return "the global batch is not stated";
+  if (!batch)
+    assumed.push_back(fmt::format("a global batch of {} sequences", kCommonGlobalBatch));
   const std::optional<std::int64_t> seq_len = sequence(row.at("seq"));
   if (!seq_len) assumed.push_back(fmt::format("sequences of {}", model->seq_len));
   work = {
       .model = model->preset,
       .cluster = cluster->second,
       .gpus = count(row, "gpus").value_or(0),
-      .global_batch_size = *batch,
+      .global_batch_size = batch.value_or(kCommonGlobalBatch),
       .seq_len = seq_len.value_or(model->seq_len),
       .precision = name->precision == "bf16" ? program::Precision::BF16 : program::Precision::Fp8};
   const auto other = kOtherPrecisions.find(name->precision);
@@ -253,7 +258,8 @@ Recipe recipe_of(const Row& row) {
   if (!recipe.left_out.empty()) return recipe;
   set_parallel(row, recipe);
   if (!recipe.left_out.empty()) return recipe;
-  recipe.candidate.micro_batch_size = degree(row, "mbs");
+  const bool common_batch = row.at("gbs").empty() && row.at("mbs").empty();
+  recipe.candidate.micro_batch_size = common_batch ? kCommonMicroBatch : degree(row, "mbs");
   set_optimizer(row, recipe);
   set_recompute(row, recipe);
   const planner::SearchRequest request = request_of(recipe.work);
