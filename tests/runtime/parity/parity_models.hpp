@@ -91,4 +91,18 @@ inline models::ModelSpec deepseek_style() {
   return model;
 }
 
+/// Weights from which attention is not nearly even: of that an indexer has little to learn, and its
+/// gradient is a difference of nearly equal shares.
+inline constexpr double kUnevenStd = 0.1;
+
+/// DeepSeek-V3.2 and GLM-5: an indexer chooses the keys of latent attention.
+inline models::ModelSpec sparse_latent_style() {
+  models::ModelSpec model = deepseek_style();
+  model.name = "sparse-latent-style";
+  model.init_std = kUnevenStd;
+  model.sparse_attention =
+      models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 16, .top_k = 6};
+  return model;
+}
+
 }  // namespace meshplan::test

@@ -112,21 +112,7 @@ ModelSpec cohere_style() {
   return model;
 }
 
-/// Weights from which attention is not nearly even: of that an indexer has little to learn, and its
-/// gradient is a difference of nearly equal shares.
-constexpr double kUnevenStd = 0.1;
-
-/// DeepSeek-V3.2 and GLM-5: an indexer chooses the keys of latent attention.
-ModelSpec sparse_latent_style() {
-  ModelSpec model = deepseek_style();
-  model.name = "sparse-latent-style";
-  model.init_std = kUnevenStd;
-  model.sparse_attention =
-      models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 16, .top_k = 6};
-  return model;
-}
-
-/// The same beside plain attention, whose indexer reads the stream; one layer sees all keys.
+/// An indexer beside plain attention, which reads the stream; one layer sees all keys.
 ModelSpec sparse_style() {
   ModelSpec model = llama_style();
   model.name = "sparse-style";

@@ -39,6 +39,11 @@ TEST_CASE("every plan of a mixture with a prediction module gives the gradients 
   check_every_axis("predictions", predicting(balanced, 1));
 }
 
+TEST_CASE("every plan of sparse attention with a prediction module gives those of one rank",
+          "[parity][predictions]") {
+  check_every_axis("predictions", predicting(sparse_latent_style(), 1));
+}
+
 TEST_CASE("modules are held to losses and gradients of their own", "[parity][predictions]") {
   ParityJob job{.steps = 1};
   const RunResult plain = job.run_alone(plan_on(llama_style()));

@@ -31,7 +31,7 @@ struct RunResult {
   std::vector<double> gradient_norms;
   std::vector<double> balance_losses;  // of routers, one per step
   std::vector<double> z_losses;
-  std::vector<double> indexer_losses;  // of sparse attention
+  std::vector<double> indexer_losses;                     // of sparse attention
   std::vector<double> prediction_losses;                  // of prediction modules
   std::vector<std::vector<float>> expert_loads;           // (MoE layers, experts) of each step
   std::vector<program::RowsBeyondPlan> rows_beyond_plan;  // of this rank, one per step
