@@ -445,6 +445,36 @@ TEST_CASE("gemma3 takes text_config and class defaults for all that it leaves ou
     CHECK(mentions(model, line));
 }
 
+TEST_CASE("a model that also speaks is read by the part that thinks", "[models][hf]") {
+  Json text = {{"hidden_size", 3584},        {"num_hidden_layers", 28},
+               {"num_attention_heads", 28},  {"num_key_value_heads", 4},
+               {"intermediate_size", 18944}, {"vocab_size", 152064}};
+  const Json vision = {{"depth", 32},
+                       {"hidden_size", 1280},
+                       {"intermediate_size", 3420},
+                       {"num_heads", 16},
+                       {"out_hidden_size", 3584}};
+  text["model_type"] = "qwen2";
+  const Json sees = {
+      {"model_type", "qwen2_5_vl"}, {"text_config", text}, {"vision_config", vision}};
+  text["model_type"] = "qwen2_5_omni_text";
+  const Json speaks = {
+      {"model_type", "qwen2_5_omni"},
+      {"talker_config", {{"hidden_size", 896}}},
+      {"thinker_config",
+       {{"model_type", "qwen2_5_omni_thinker"}, {"text_config", text}, {"vision_config", vision}}}};
+  const ImportedModel whole = load_model(speaks.dump(), "config.json");
+  ModelSpec spec = whole.spec, expected = load_model(sees.dump(), "config.json").spec;
+  REQUIRE(spec.vision);
+  expected.name = spec.name;
+  CHECK(spec == expected);
+  CHECK(mentions(whole, "thinker_config.text_config is the decoder"));
+  text["num_hidden_layers"] = "many";
+  const Json wrong = {{"thinker_config", {{"text_config", text}}}};
+  CHECK_THROWS_WITH(load_model(wrong.dump(), "config.json"),
+                    Contains("thinker_config.text_config.num_hidden_layers"));
+}
+
 TEST_CASE("rope of transformers 5 may differ by layer type", "[models][hf]") {
   const ModelSpec spec =
       import_hugging_face(

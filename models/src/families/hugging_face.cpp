@@ -17,7 +17,7 @@ namespace meshplan::models {
 namespace {
 
 /// Other names of a family's own.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kAliases{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kAliases{
     {{"bailing_hybrid", "bailing_moe"},
      {"bailing_moe_linear", "bailing_moe"},
      {"bailing_moe_v2", "bailing_moe"},
@@ -36,6 +36,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kAliases
      {"phi3_v", "phi3"},
      {"phi4", "phi3"},
      {"phi4mm", "phi3"},
+     {"qwen2_5_omni_text", "qwen2"},
      {"qwen3_omni_moe_text", "qwen3_moe"},
      {"umt5", "t5"}}};
 
@@ -184,6 +185,13 @@ HfFamily choose_family(const Json& object, const std::string& path, const std::s
   throw ConfigError(fmt::format("{}: {}", file, what_resembles(object, file, path, model_type)));
 }
 
+/// Of a model that also speaks (Qwen2.5-Omni, Qwen3-Omni) the part that reads and thinks.
+std::string path_of_thinker(const Json& root) {
+  constexpr const char* kThinker = "thinker_config";
+  const bool thinks = root.contains(kThinker) && root[kThinker].is_object();
+  return thinks && root[kThinker].contains("text_config") ? kThinker : "";
+}
+
 /// Where the decoder of a multimodal model stands; "" = the file is one.
 std::string path_of_text(const Json& root) {
   for (const char* path : {"text_config", "llm_config", "language_config"})
@@ -214,11 +222,14 @@ std::vector<std::string> hugging_face_model_types() {
 
 ImportedModel import_hugging_face(std::string_view text, const std::string& file,
                                   const std::string& assume) {
-  const Json root = parse_json(with_named_infinities(text), file);
-  parse_object(root, file);
-  const std::string path = path_of_text(root);
-  const bool nested = !path.empty();
-  const Json& object = nested ? root[path] : root;
+  const Json whole = parse_json(with_named_infinities(text), file);
+  parse_object(whole, file);
+  const std::string thinker = path_of_thinker(whole);
+  const Json& root = thinker.empty() ? whole : whole[thinker];
+  const std::string inside = path_of_text(root);
+  const bool nested = !inside.empty();
+  const std::string path = thinker.empty() ? inside : fmt::format("{}.{}", thinker, inside);
+  const Json& object = nested ? root[inside] : root;
 
   std::string model_type = text_or_empty(object, "model_type", file);
   if (model_type.empty()) model_type = text_or_empty(root, "model_type", file);
@@ -234,15 +245,15 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
                               family.model_type));
 
   ImportedModel model{.model_type = std::string(family.model_type), .is_text_tower = nested};
-  model.spec.name = text_or_empty(root, "_name_or_path", file);
+  model.spec.name = text_or_empty(whole, "_name_or_path", file);
   if (model.spec.name.empty() || is_path(model.spec.name))
     model.spec.name = model_type.empty() ? assume : model_type;
   family.fill(config, model.spec);
   if (nested && root.contains("tie_word_embeddings") && root["tie_word_embeddings"].is_boolean())
     model.spec.tied_embeddings = root["tie_word_embeddings"].get<bool>();
   if (root.contains("vision_config")) {
-    const HfConfig whole(root, file, "", std::string(family.model_type), Json::object());
-    model.spec.vision = read_vision(whole, text_or_empty(root, "model_type", file), model.spec);
+    const HfConfig around(root, file, thinker, std::string(family.model_type), Json::object());
+    model.spec.vision = read_vision(around, text_or_empty(root, "model_type", file), model.spec);
   }
   if (nested)
     config.assume(model.spec.vision
@@ -262,7 +273,8 @@ ImportedModel load_model(std::string_view text, const std::string& file,
     model.spec = parse_model_spec(text, file, &model.assumptions);
     return model;
   }
-  if (!assume.empty() || root.contains("model_type") || root.contains("text_config"))
+  if (!assume.empty() || root.contains("model_type") || root.contains("text_config") ||
+      root.contains("thinker_config"))
     return import_hugging_face(text, file, assume);
   throw ConfigError(
       fmt::format("{}: neither a meshplan model (no \"schema_version\") nor a Hugging Face config "

@@ -23,9 +23,14 @@ struct Tower {
   Projector projector = Projector::TwoLayers;
 };
 
-constexpr std::array<Tower, 14> kTowers{
+constexpr std::array<Tower, 16> kTowers{
     {{.model_type = "qwen2_vl", .projector = Projector::Merger},
      {.model_type = "qwen2_5_vl", .gated = true, .rms_norm = true, .projector = Projector::Merger},
+     {.model_type = "qwen2_5_omni_thinker",
+      .gated = true,
+      .rms_norm = true,
+      .projector = Projector::Merger},
+     {.model_type = "qwen3_omni_moe_thinker", .projector = Projector::Merger},
      {.model_type = "qwen3_vl", .projector = Projector::Merger},
      {.model_type = "qwen3_vl_moe", .projector = Projector::Merger},
      {.model_type = "qwen3_5", .projector = Projector::Merger},
