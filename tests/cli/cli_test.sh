@@ -307,7 +307,9 @@ expect 0 "model_type 'lama2' is read as 'llama'" models unknown.json --assume ll
 spec = json.load(sys.stdin)["spec"]
 spec["mtp_layers"] = 1
 json.dump(spec, open("mtp.json", "w"))' || fail "no model"
-expect 2 "(mtp_layers) is not lowered by this version; --no-mtp" plan --model mtp.json "${small[@]}"
+expect 0 "step time" simulate --model mtp.json "${small[@]}" --tp 2 --pp 2
+expect 2 "(mtp_layers) over cp > 1 is not lowered by this version; --no-mtp" simulate --model mtp.json \
+  "${small[@]}" --cp 2 --pp 2
 expect 0 "mtp_layers = 0 (--no-mtp; the model has 1)" plan --model mtp.json --no-mtp "${small[@]}"
 
 # --- output that cannot be delivered

@@ -20,7 +20,7 @@ struct Result {
 /// The vocabulary padded to a multiple of `num_shards` * 8 and split; padded columns hold huge
 /// logits, which must not count.
 Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int64_t num_shards,
-                   float softcap = 0) {
+                   float softcap = 0, double weight = 1) {
   const std::int64_t columns = (kWords + num_shards * 8 - 1) / (num_shards * 8) * 8;
   const DeviceVector<std::int32_t> targets(backend, kTargets);
   const DeviceVector<float> stats(
@@ -52,7 +52,7 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
   const DeviceVector<double> sum(backend, 1, 100.0);
   run(backend, CrossEntropyCombine{kTokens, num_shards, stats.data(), targets.data(), loss.data(),
                                    lse.data()});
-  run(backend, SumLoss{kTokens, loss.data(), sum.data(), false});
+  run(backend, SumLoss{kTokens, loss.data(), sum.data(), false, weight});
   const DeviceVector<float> scale(backend, 1, kScale);
   Result result{loss.read(), sum.read()[0], Matrix(kTokens, kWords)};
   for (std::int64_t s = 0; s < num_shards; ++s) {
@@ -68,7 +68,8 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
                                       .targets = targets.data(),
                                       .lse = lse.data(),
                                       .softcap = softcap,
-                                      .scale = scale.data()});
+                                      .scale = scale.data(),
+                                      .weight = static_cast<float>(weight)});
     const Matrix local = shard.read();
     for (std::int64_t t = 0; t < kTokens; ++t) {
       for (std::int64_t i = 0; i < columns; ++i) {
@@ -126,6 +127,18 @@ TEST_CASE("cross entropy of capped logits agrees with the definition", "[kernels
               tolerance(dtype, kWords, 20.0 * double{kScale}));
         }
       }
+  });
+}
+
+TEST_CASE("a loss among others is weighed, and so is its gradient", "[kernels][cross_entropy]") {
+  for_each_backend([](Backend& backend) {
+    const Matrix logits = random_in(DType::F32, kTokens, kWords, 1, 8.0);
+    const Result plain = run_sharded(backend, logits, DType::F32, 2);
+    const Result half = run_sharded(backend, logits, DType::F32, 2, 0, 0.5);
+    CHECK(half.loss == plain.loss);
+    CHECK(half.sum == 0.5 * plain.sum);
+    for (std::size_t i = 0; i < half.dlogits.values.size(); ++i)
+      CHECK(half.dlogits.values[i] == 0.5 * plain.dlogits.values[i]);
   });
 }
 

@@ -127,6 +127,36 @@ TEST_CASE("shapes, sections and splits of a Llama layer", "[models][graph]") {
   CHECK(sizes(tensor(layer, norm.outputs[1]), values) == std::vector<std::int64_t>{64});
 }
 
+TEST_CASE("a model ends in its head and the prediction modules that share with it",
+          "[models][graph]") {
+  ModelSpec spec = load_preset("llama3-8b");
+  CHECK(build_graph(spec).ending == build_graph(spec).head);
+  spec.mtp_layers = 2;
+  spec.mtp_loss_coefficient = 0.5;
+  const ModelGraph graph = build_graph(spec);
+  const LayerGraph& ending = graph.ending;
+  std::set<std::string> names;
+  for (const Tensor& tensor : ending.tensors) CHECK(names.insert(tensor.name).second);
+  CHECK_FALSE(ending.output.has_value());
+  // The first module reads what the head's norm makes, the second what the first's makes.
+  CHECK(op_named(ending, "mtp.0.mtp_hidden_norm").inputs.front() ==
+        op_named(ending, "final_norm").outputs.front());
+  CHECK(op_named(ending, "mtp.1.mtp_hidden_norm").inputs.front() ==
+        op_named(ending, "mtp.0.mtp_final_norm").outputs.front());
+  for (const std::string module : {"mtp.0.", "mtp.1."}) {
+    CHECK(op_named(ending, module + "lm_head").parameters ==
+          op_named(ending, "lm_head").parameters);
+    CHECK(op_named(ending, module + "loss").attributes.scale == 0.25);
+    CHECK(tensor(ending, op_named(ending, module + "embedding").parameters.front()).name ==
+          "embed_tokens.weight");
+  }
+  const std::size_t of_modules = graph.mtp[0].ops.size() + graph.mtp[1].ops.size();
+  CHECK(ending.ops.size() == graph.head.ops.size() + of_modules + 2 * 3);  // lookup, logits, loss
+  spec.tied_embeddings = true;
+  const LayerGraph tied = build_graph(spec).ending;
+  CHECK(op_named(tied, "mtp.0.embedding").parameters == op_named(tied, "lm_head").parameters);
+}
+
 TEST_CASE("GPT-2 has learned positions, biases and a plain MLP", "[models][graph]") {
   const ModelGraph model = graph_of("tiny-gpt2");
   const LayerGraph& layer = model.kinds.front();

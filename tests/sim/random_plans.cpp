@@ -103,6 +103,10 @@ class Maker {
                                     program::ContextMethod::Ulysses});
     if (random_.one_in(3)) plan().zero_stage = 1 + static_cast<int>(random_.below(3));
     if (plan().zero_stage > 0 && random_.one_in(4)) plan().zero_shard_group = 2;
+    // Likewise.
+    if (p.cp == 1 && !plan().workload.documents.packed && plan().model.num_layers % 3 == 1 &&
+        plan().model.positions == models::Positions::Rope)
+      plan().model.mtp_layers = plan().model.moe ? 1 : 1 + plan().model.num_layers % 2;
     plan().micro_batch_size = power(2);
     plan().workload.global_batch_size =
         std::int64_t{p.dp} * plan().micro_batch_size * (1 + static_cast<int>(random_.below(40)));

@@ -541,6 +541,12 @@ class Checker {
                        "{}; nearest: {}",
                        global, plan_.micro_batch_size, parallel_.dp, replica,
                        std::max<std::int64_t>(1, (global + replica / 2) / replica) * replica));
+    if (model_.mtp_layers >= plan_.workload.seq_len)
+      fail("predictions",
+           fmt::format("mtp_layers({}) of {} is not below workload.seq_len({}): no sequence has a "
+                       "token so far ahead; use mtp_layers <= {}",
+                       model_.mtp_layers, model_.name, plan_.workload.seq_len,
+                       plan_.workload.seq_len - 1));
   }
 
   const Plan& plan_;

@@ -120,8 +120,6 @@ class Parts {
     };
     refuse_with(parallel_.cp > 1, "over cp > 1");
     refuse_with(plan_.workload.documents.packed, "with packed documents");
-    refuse_with(plan_.workload.seq_len <= model_.mtp_layers,
-                "of sequences without a token so far ahead (workload.seq_len)");
     refuse_with(model_.positions == models::Positions::Learned, "with positions 'learned'");
     refuse_with(model_.embedding_norm, "with embedding_norm");
     refuse_with(model_.mtp_layers > 1 && models::predicts_with_experts(model_),

@@ -242,8 +242,7 @@ void add_imbalance_flag(std::string& text, const ComputeOperation& op) {
 /// The shape that any other operation moves.
 void add_elementwise(std::string& text, const ComputeOperation& op) {
   // An embedding reads ids; what it moves is rows of the model's width.
-  const bool lookup =
-      op.work.kind == ComputeKind::Embedding && op.operation.phase == Phase::Forward;
+  const bool lookup = op.work.kind == ComputeKind::Embedding && op.is_forward();
   const ValueId moved = lookup ? op.operation.outputs[0] : op.operation.inputs[0];
   for (const models::Dim& dim : op.value(moved).shape)
     add(text, FMT_COMPILE(" {}"), models::evaluate(dim, op.program.sizes));

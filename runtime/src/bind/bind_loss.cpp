@@ -23,8 +23,8 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
     return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
                                   .loss = o.in<float>(0),
                                   .sum = o.out<double>(0),
-                                  .weight = o.work.attributes.scale,
-                                  .accumulate = true});
+                                  .accumulate = true,
+                                  .weight = o.work.attributes.scale});
   const auto softcap = static_cast<float>(o.work.attributes.softcap);
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t columns = o.in_shape(0)[1];

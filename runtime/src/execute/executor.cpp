@@ -8,8 +8,8 @@
 #include "bind/gradient_scale.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "data/tokens_ahead.hpp"
 #include "execute/executor_body.hpp"
+#include "execute/tokens_ahead.hpp"
 #include "kernels/training/cross_entropy.hpp"
 #include "program/context/document_context.hpp"
 

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "runtime/parity/parity_every_axis.hpp"
+#include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
 namespace meshplan::test::parity_parts {

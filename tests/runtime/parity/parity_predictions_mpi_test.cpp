@@ -3,7 +3,7 @@
 // modules, the gradients and the gradient norm of one rank.
 #include <catch2/catch.hpp>
 
-#include "runtime/parity/parity_every_axis.hpp"
+#include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
 namespace meshplan::test::parity_predictions {

@@ -25,11 +25,13 @@ struct Case {
   int num_microbatches = 8;
   bool full_recompute = false;
   bool deterministic = true;
+  int prediction_modules = 0;
 };
 
 program::Plan plan_of(const Case& one) {
   program::Plan plan;
   plan.model = models::load_preset(one.model);
+  plan.model.mtp_layers = one.prediction_modules;
   plan.workload.seq_len = one.seq_len;
   plan.workload.precision = DType::BF16;
   plan.parallel = one.parallel;
@@ -75,6 +77,9 @@ std::vector<Case> cases() {
       {"llama3-8b", "dgx-a100", {.tp = 2, .dp = 4, .sp = true}, 4096, 2},
       {"gpt3-175b", "dgx-a100", {.tp = 8, .pp = 8, .sp = true}, 2048, 1, 32, true},
       {"gpt2-xl", "dgx-a100", {.dp = 8}, 1024, 4, 8},
+      {"llama3-8b", "dgx-h100", {.tp = 8, .sp = true}, 8192, 1, 8, false, true, 1},
+      {"llama3-8b", "dgx-h100", {.tp = 2, .dp = 4, .sp = true}, 8192, 1, 8, false, true, 2},
+      {"llama3-70b", "dgx-h100", {.tp = 8, .pp = 4, .sp = true}, 8192, 1, 16, false, true, 1},
   };
 }
 
@@ -83,7 +88,8 @@ std::vector<Case> cases() {
 // What is left, largest first: transfers to the next stage take their share of the device while it
 // computes, which only the engine sees (70B, pp 4: 2.4 %); the estimator and the run prediction let
 // the last stage pay for its head in every micro-batch, the engine hides part of it in the bubble
-// (pp 4: 2.6 %); the run's profile counts norms and sums of gradients by a layer's mean (1.5 %).
+// (pp 4: 2.6 %; with a prediction module, whose logits are as many, 4 % of the 8B model); the run's
+// profile counts norms and sums of gradients by a layer's mean (1.5 %).
 TEST_CASE("The engine, the estimator and the prediction of a run agree on dense plans",
           "[sim][prediction]") {
   constexpr double kTolerance = 0.03;

@@ -69,8 +69,8 @@ struct SumLoss {
   std::int64_t tokens = 0;
   const float* loss = nullptr;  // (T)
   double* sum = nullptr;        // one number
-  double weight = 1.0;
   bool accumulate = false;
+  double weight = 1.0;
 };
 
 }  // namespace meshplan::kernels

@@ -1,4 +1,4 @@
-#include "data/tokens_ahead.hpp"
+#include "execute/tokens_ahead.hpp"
 
 #include <algorithm>
 
