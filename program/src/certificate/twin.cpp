@@ -33,7 +33,7 @@ const std::vector<Technique>& marks() {
       {"uneven stages", has_uneven_stages},
       {"a stage without layers", has_stage_without_layers},
       {"copied key heads", [](const Plan& p) { return kv_copies(p) > 1; }},
-      {"tied embedding over stages",
+      {"embedding at both ends",
        [](const Plan& p) { return models::ending_reads_embedding(p.model) && p.parallel.pp > 1; }},
       {"experts on one rank each",
        [](const Plan& p) { return p.parallel.ep > 1 && p.parallel.edp() == 1; }},

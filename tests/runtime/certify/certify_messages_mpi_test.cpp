@@ -63,7 +63,7 @@ std::vector<NamedPlan> plans() {
       {"cp ring, zero3", over_context(ContextMethod::Ring, 3)},
       {"cp all-gather, zero2", over_context(ContextMethod::AllGather, 2)},
       {"cp ulysses", over_context(ContextMethod::Ulysses, 0)},
-      {"tied embedding over stages", large_plan("gpt2-xl", {.pp = 4})},
+      {"embedding at both ends", large_plan("gpt2-xl", {.pp = 4})},
       {"interleaved", in_pipeline(ScheduleKind::Interleaved, 2)},
       {"1f1b-overlapped", in_pipeline(ScheduleKind::OverlappedOneFOneB, 2)},
       {"zb-v", in_pipeline(ScheduleKind::ZbV, 2)},

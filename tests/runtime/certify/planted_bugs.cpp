@@ -222,7 +222,7 @@ Bugs pipeline_bugs() {
          if (!program.role.first_stage && !program.role.last_stage)
            without_in_last_microbatch("attention_norm.grad")(program);
        }},
-      {"tied embedding over stages", "gradients not summed", large_plan("gpt2-xl", {.pp = 4}),
+      {"embedding at both ends", "gradients not summed", large_plan("gpt2-xl", {.pp = 4}),
        without("tied_embedding.all_reduce")},
       {"selective", "a norm not recomputed", recomputing(pp, RecomputeKind::Selective),
        without_recomputing("norm")},
