@@ -92,6 +92,21 @@ TEST_CASE("what ZeRO divides is saved once and loaded under any other plan", "[c
       check_chain(*world, model, chain, precision);
 }
 
+TEST_CASE("what prediction modules share is saved once and loaded under any other plan",
+          "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  if (world->size() < 4) return;  // nothing to divide
+  models::ModelSpec model = llama_style();
+  model.mtp_layers = 2;
+  check_chain(*world, model,
+              {{{.pp = 2, .dp = 2}, 1},
+               {{}},
+               {{.dp = 4}, 3},
+               {{.tp = 2, .pp = 2, .sp = true}},
+               {{.pp = 4}},
+               {{.pp = 2, .dp = 2}, 2}});
+}
+
 TEST_CASE("experts are saved once and loaded wherever a plan puts them", "[checkpoint]") {
   const auto world = runtime::make_host_world(mpi_session(), {});
   if (world->size() < 4) return;  // nothing to divide

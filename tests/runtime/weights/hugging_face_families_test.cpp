@@ -41,6 +41,8 @@ const std::vector<std::pair<std::string, const char*>> kVariants = {
     {"deepseek_v3", R"({"first_k_dense_replace": 2, "tie_word_embeddings": true})"},
     {"deepseek_v3", R"({"first_k_dense_replace": 3})"},
     {"glm_moe_dsa", R"({"rope_interleave": false})"},
+    {"deepseek_v3", R"({"num_nextn_predict_layers": 1})"},
+    {"deepseek_v3", R"({"num_nextn_predict_layers": 2, "tie_word_embeddings": true})"},
     {"gemma2", R"({"attention_bias": true})"},
     {"gemma2", R"({"tie_word_embeddings": false})"},
     {"gemma3_text", R"({"attention_bias": true})"},

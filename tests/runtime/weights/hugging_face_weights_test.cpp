@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 
 #include "core/json_fields.hpp"
 #include "runtime/temporary_folder.hpp"
@@ -313,6 +314,20 @@ TEST_CASE("an export of a model without its prediction modules says so",
   export_hugging_face(model, spec, {{"config.json", config.dump()}},
                       {.folder = folder.path() + "/out"});
   CHECK(HuggingFaceModel(folder.path() + "/out").spec().mtp_layers == 0);
+}
+
+TEST_CASE("prediction modules that a folder lacks begin anew", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("deepseek_v3");
+  MarkedModel model(spec);
+  const std::string out = folder.path() + "/out";
+  export_hugging_face(model, spec, {}, {.folder = out});
+  Json config = Json::parse(read_text(out + "/config.json"));
+  config["num_nextn_predict_layers"] = 1;
+  std::ofstream(out + "/config.json") << config.dump();
+  const HuggingFaceModel back(out);
+  CHECK(back.begins_anew("head.mtp.0.eh_proj.weight"));
+  CHECK_FALSE(back.begins_anew("head.lm_head.weight"));
 }
 
 TEST_CASE("folders that are not what they claim are refused by name", "[runtime][hugging_face]") {
