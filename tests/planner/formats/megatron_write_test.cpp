@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/words.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "formats/megatron/known_flags.hpp"
 #include "formats/megatron/layer_list.hpp"
 #include "formats/megatron/layout.hpp"

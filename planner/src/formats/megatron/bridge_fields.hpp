@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 

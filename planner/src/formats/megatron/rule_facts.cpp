@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "rules/pipeline_layout.hpp"
 
 namespace meshplan::planner::megatron {

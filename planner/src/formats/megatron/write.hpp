@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 

@@ -10,7 +10,7 @@
 #include "core/line.hpp"
 #include "core/parse_number.hpp"
 #include "core/words.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "formats/megatron_launch/training_kind.hpp"
 
 namespace meshplan::planner::megatron {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/limits.hpp"
-#include "formats/megatron/flag.hpp"
 #include "formats/megatron/layout.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {

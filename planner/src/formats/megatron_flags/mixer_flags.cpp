@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/limits.hpp"
-#include "formats/megatron/flag.hpp"
 #include "formats/megatron/layer_list.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {

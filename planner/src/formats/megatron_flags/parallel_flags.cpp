@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "core/limits.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "models/model_modules.hpp"
 
 namespace meshplan::planner::megatron {

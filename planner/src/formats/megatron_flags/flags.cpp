@@ -1,6 +1,6 @@
 #include <set>
 
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 

@@ -3,7 +3,7 @@
 
 #include "core/enum_names.hpp"
 #include "core/limits.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "program/plan/stack_names.hpp"
 
 namespace meshplan::planner::megatron {

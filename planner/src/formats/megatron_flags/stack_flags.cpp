@@ -1,7 +1,7 @@
 // Flags that say how Megatron-LM runs a plan: the settings of its stack.
 #include <algorithm>
 
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "program/plan/stack.hpp"
 
 namespace meshplan::planner::megatron {

@@ -5,7 +5,7 @@
 
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "program/plan/stack_names.hpp"
 
 namespace meshplan::planner::megatron {

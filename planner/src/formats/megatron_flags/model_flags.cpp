@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/limits.hpp"
-#include "formats/megatron/flag.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "formats/megatron_launch/vocabulary.hpp"
 
 namespace meshplan::planner::megatron {

@@ -4,8 +4,8 @@
 
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
-#include "formats/megatron/flag.hpp"
 #include "formats/megatron/layer_list.hpp"
+#include "formats/megatron_flags/flag.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
