@@ -136,7 +136,7 @@ expect 2 "nearest ep: 2" simulate --model tiny-moe --cluster cpu-host --dp 2 --e
 expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --cp 2 --global-batch 4 --seq-len 128
 expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \
   --cluster cpu-host --global-batch 16 --seq-len 128 --tp 3
-expect 2 "sparse_attention is not lowered" plan --model deepseek-v3.2 --no-mtp "${small[@]}"
+expect 2 "by 'chunked' (layer_pattern) is not lowered" plan --model llama4-scout --text-only "${small[@]}"
 # A pipeline of two layers a stage is priced, of layers that differ in the model.
 expect 0 "nemotron-3-nano" plan --model nemotron-3-nano-30b-a3b --cluster dgx-h100 --gpus 16 \
   --global-batch 64 --seq-len 4096 --precision fp8
@@ -245,7 +245,7 @@ expect 3 "does not fit" simulate --model llama3-70b --cluster one-h100 --global-
 
 # --- catalogs and meshes
 expect 0 "llama3-70b" models
-expect 0 "  sparse_attention is not lowered by this version" models
+expect 0 "  keys chosen in blocks (sparse_attention.block) is not lowered by this version" models
 expect 0 "qkv" models llama3-8b
 expect 0 "nemotron-3-super-120b-a12b" models nemotron-3
 expect 0 '"parameters"' models llama3-8b --json
