@@ -95,7 +95,8 @@ TensorId LayerBuilder::adapter(const LinearShape& shape, TensorId x) {
                                 .weight = shape.weight + ".lora_a",
                                 .out = adapters.rank,
                                 .split = shape.split == Split::Row ? Split::Row : Split::None,
-                                .num_experts = shape.num_experts},
+                                .num_experts = shape.num_experts,
+                                .detached = shape.detached},
                                x);
   TensorId scaled = low;
   if (adapters.scale() != 1) {
@@ -109,6 +110,7 @@ TensorId LayerBuilder::adapter(const LinearShape& shape, TensorId x) {
   up.weight += ".lora_b";
   up.split = shape.split == Split::Column ? Split::Column : Split::None;
   up.bias = false;
+  up.detached = false;  // what it reads, lora_a is trained by
   up.init = Init::Zeros;
   const TensorId y = product(up, scaled);
   at(graph_.ops.back().parameters.front()).weight_decay = true;

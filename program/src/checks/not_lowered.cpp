@@ -64,6 +64,8 @@ class Parts {
            kPredicted);
     refuse(model_.attention_sinks || model_.attention_softcap,
            "sinks or a soft cap of attention to chosen keys", kPredicted);
+    refuse(models::has_mixer(model_, models::Mixer::Sliding),
+           "a window of attention to chosen keys (layer_pattern)", kPredicted);
     refuse(parallel_.cp > 1, "sparse_attention over cp > 1");
   }
 

@@ -158,6 +158,11 @@ std::vector<Case> adapter_cases() {
   models::ModelSpec attention = with_adapters(mixtral_style());
   attention.adapters->modules = {"qkv_proj", "o_proj"};
   const models::ModelSpec latent = with_adapters(latent_style());
+  models::ModelSpec chooses = latent_style();
+  chooses.name = "sparse-style";
+  chooses.init_std = kUnevenStd;
+  chooses.sparse_attention = sparse_latent_style().sparse_attention;
+  const models::ModelSpec sparse = with_adapters(chooses);
   return {
       {llama, kAdapters, {}},
       {llama, kAdapters, {.tp = 2}},
@@ -175,6 +180,8 @@ std::vector<Case> adapter_cases() {
       {with_adapters(gemma2_style()), kAdapters, {.tp = 2, .sp = true}, kF, 0, kFull},
       {attention, kAdapters, {.tp = 2, .dp = 2, .ep = 2, .sp = true}},
       {latent, kAdapters, {.tp = 2, .dp = 2, .sp = true}},
+      {sparse, kAdapters, {.tp = 2, .dp = 2, .sp = true}},
+      {sparse, kAdapters, {.pp = 2}, kF, 0, kFull},
   };
 }
 
