@@ -396,7 +396,8 @@ def recipe():
 }
 
 TEST_CASE("A recipe that export writes is read back as its plan", "[formats][bridge]") {
-  for (const char* preset : {"llama3-70b", "qwen3-30b-a3b", "deepseek-v3", "gpt3-175b"}) {
+  for (const char* preset : {"llama3-70b", "qwen3-30b-a3b", "deepseek-v3", "deepseek-v3.2",
+                             "qwen3-next-80b-a3b", "gpt3-175b"}) {
     CAPTURE(preset);
     program::Plan plan = plan_of(preset, 16);
     plan.parallel.tp = 4;

@@ -430,10 +430,30 @@ TEST_CASE("gated delta nets, indexers and prediction modules are read from a scr
                                                                 .conv_size = 4});
   CHECK(read_with(delta + "--linear-attention-freq '([1]*23+[0]*1)'")
             .plan.model.layer_pattern.size() == 24);
-  const ImportedPlan sparse = read_with(
-      "--experimental-attention-variant dsa --dsa-indexer-n-heads 4 --dsa-indexer-head-dim 32 "
-      "--dsa-indexer-topk 512 --dsa-indexer-loss-coeff 0.01 --mtp-num-layers 1 "
-      "--mtp-loss-scaling-factor 0.3");
+  const std::string latent =
+      "--multi-latent-attention --q-lora-rank 96 --experimental-attention-variant dsa ";
+  // Megatron-LM's own sizes, but which layers they are must be said.
+  const models::ModelSpec plain =
+      read_with("--experimental-attention-variant gated_delta_net --linear-attention-freq 2")
+          .plan.model;
+  CHECK(plain.linear_attention == models::LinearAttentionSpec{.num_key_heads = 16,
+                                                              .num_value_heads = 32,
+                                                              .key_head_size = 128,
+                                                              .value_head_size = 128,
+                                                              .conv_size = 4});
+  const auto refused = [&](const std::string& flags) {
+    return refusal(with(kScript, "--bf16", "--bf16 " + flags));
+  };
+  CHECK_THAT(refused(delta), Catch::Contains("--linear-attention-freq is not given"));
+  CHECK_THAT(refused("--experimental-attention-variant dsa"),
+             Catch::Contains("add --multi-latent-attention"));
+  const std::string indexer = latent + "--dsa-indexer-n-heads 4 --dsa-indexer-head-dim 32 ";
+  CHECK_THAT(refused(indexer + "--dsa-indexer-topk 512 --dsa-indexer-topk-freq 4"),
+             Catch::Contains("--dsa-indexer-topk-freq") && Catch::Contains("share choices"));
+  const ImportedPlan sparse =
+      read_with(indexer +
+                "--dsa-indexer-topk 512 --dsa-indexer-loss-coeff 0.01 --mtp-num-layers 1 "
+                "--mtp-loss-scaling-factor 0.3 --mtp-detach-heads");
   REQUIRE(sparse.plan.model.sparse_attention);
   CHECK(*sparse.plan.model.sparse_attention ==
         models::SparseAttentionSpec{.index_heads = 4, .index_head_size = 32, .top_k = 512});
@@ -446,6 +466,7 @@ TEST_CASE("gated delta nets, indexers and prediction modules are read from a scr
   };
   CHECK(assumes("the indexer's loss has the weight 1 (the script's is 0.01)"));
   CHECK(assumes("the script has no --dsa-indexer-use-sparse-loss"));
+  CHECK(assumes("gradients of prediction modules reach the model"));
 }
 
 TEST_CASE("modules that a script recomputes are kept, but for those that the model has not",

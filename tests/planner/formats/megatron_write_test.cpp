@@ -8,11 +8,11 @@
 
 #include "core/error.hpp"
 #include "core/words.hpp"
-#include "formats/megatron_flags/flag.hpp"
 #include "formats/megatron/known_flags.hpp"
 #include "formats/megatron/layer_list.hpp"
 #include "formats/megatron/layout.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/megatron_flags/flag.hpp"
 #include "planner/formats/plans.hpp"
 #include "program/checks/check.hpp"
 #include "support/project_folder.hpp"
@@ -206,6 +206,17 @@ TEST_CASE("a division is said in the plainest of Megatron-LM's ways", "[planner]
   CHECK(division({0, 4, 4, 3}, 4) == megatron::Division::Layout);
   CHECK(division({3, 4, 5, 3}, 4) == megatron::Division::Layout);
   CHECK(division({2, 4, 4, 3}, 2, 2) == megatron::Division::Layout);
+}
+
+TEST_CASE("attention to chosen keys rotates without the fused kernel, as Megatron-LM asks",
+          "[planner][formats]") {
+  Plan plan = deepseek_v3();
+  plan.recompute = {};
+  const auto script = [&] { return file_of(write_megatron(on_h100(plan)), "run.sh"); };
+  CHECK(script().find("--no-rope-fusion") == std::string::npos);
+  plan.model = models::load_preset("deepseek-v3.2");
+  CHECK(script().find("--no-rope-fusion") != std::string::npos);
+  CHECK(script().find("--experimental-attention-variant dsa") != std::string::npos);
 }
 
 TEST_CASE("layouts are written as Megatron-LM's own examples read", "[planner][formats]") {

@@ -29,7 +29,8 @@ constexpr const char* kSoftware = "megatron-core";
 ModelSpec without_flagged(ModelSpec model) {
   if (model.attention_gate == models::AttentionGate::Element) model.attention_output_gate = false;
   const auto& linear = model.linear_attention;
-  if (linear && linear->kind == models::LinearAttentionKind::GatedDelta && !linear->gate_rank)
+  if (linear && linear->kind == models::LinearAttentionKind::GatedDelta && !linear->gate_rank &&
+      linear->conv_size > 0)
     model.linear_attention.reset();
   if (model.mla && model.sparse_attention && model.sparse_attention->block == 1)
     model.sparse_attention.reset();

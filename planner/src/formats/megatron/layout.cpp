@@ -53,6 +53,8 @@ ParsedLayout parse_layout(std::string_view text) {
   for (const program::LayoutStage& stage : program::parse_pipeline_layout(text)) {
     parsed.layers_per_stage.push_back(stage.layers);
     parsed.mtp_layers += stage.predictions;
+    if (stage.predictions > 0)
+      parsed.stage_of_mtp = static_cast<int>(parsed.layers_per_stage.size()) - 1;
   }
   return parsed;
 }

@@ -1,6 +1,7 @@
 // How layers are divided over pipeline stages, in Megatron-LM's words.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ std::string layout_text(const std::vector<int>& layers_per_stage, int prediction
 struct ParsedLayout {
   std::vector<int> layers_per_stage;
   int mtp_layers = 0;
+  std::optional<int> stage_of_mtp;  // the last one that has some
 };
 /// @throws ConfigError saying what is wrong, without the text's place
 ParsedLayout parse_layout(std::string_view text);

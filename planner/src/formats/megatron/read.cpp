@@ -38,6 +38,7 @@ std::string name_of_model(models::ModelSpec spec, const std::string& file) {
     models::ModelSpec preset = models::load_preset(name);
     spec.name = name;
     preset.mtp_layers = spec.mtp_layers;
+    preset.mtp_loss_coefficient = spec.mtp_loss_coefficient;
     if (models::differences(spec, preset).empty()) return name;
   }
   const std::string base = file.substr(file.find_last_of('/') + 1);

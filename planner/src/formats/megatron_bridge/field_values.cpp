@@ -89,7 +89,8 @@ std::optional<std::vector<std::string>> operands_of(std::string_view flag, const
     words.push_back(*word);
   }
   if (flag == "--window-size") return std::vector<std::string>{joined(words, ",")};
-  if (flag == "--moe-layer-freq" || flag == "--window-attn-skip-freq")
+  if (flag == "--moe-layer-freq" || flag == "--window-attn-skip-freq" ||
+      flag == "--linear-attention-freq")
     return std::vector<std::string>{"[" + joined(words, ",") + "]"};
   return words;
 }

@@ -3,8 +3,8 @@
 // defaults: Megatron-LM, megatron/core/transformer/transformer_config.py, from which its arguments
 // are made.
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
+#include <optional>
 
 #include "core/limits.hpp"
 #include "formats/megatron/layer_list.hpp"
@@ -26,25 +26,46 @@ bool has_indexer(const ModelSpec& model) {
   return model.sparse_attention.has_value();
 }
 
-/// A size of a part that `has` says the model to have; it must be given.
+/// A size of a part that `has` says the model to have.
+/// @param absent  as in count()
 template <class Has, class Access>
-Flag size_of(Has has, std::string_view name, Access access) {
-  return where(has, count(name, Group::Model, access, 1, limits::kWidth));
+Flag size_of(Has has, std::string_view name, Access access,
+             std::optional<std::int64_t> absent = std::nullopt) {
+  return where(has, count(name, Group::Model, access, 1, limits::kWidth, absent));
+}
+
+/// A flag that is never written: what it changes, no plan has.
+/// @param read  called where it is given
+template <class Read>
+Flag read_alone(std::string_view name, int operands, Read read) {
+  return {name,
+          Group::Model,
+          operands,
+          "",
+          [](const Plan&) { return std::optional<Values>(); },
+          [read](Reading& reading, const Argument* given) {
+            if (given != nullptr) read(reading, *given);
+          }};
 }
 
 void read_variant(Reading& reading, const Argument* given) {
   if (given == nullptr) return;
   const std::vector<std::string> choices{"gated_delta_net", "dsa"};
-  if (reading.choice(*given, choices) == 0)
+  if (reading.choice(*given, choices) == 0) {
     reading.plan.model.linear_attention.emplace();
-  else
-    reading.plan.model.sparse_attention.emplace();
+    return;
+  }
+  if (!reading.plan.model.mla)
+    Reading::fail(*given, "is for latent attention; add --multi-latent-attention");
+  reading.plan.model.sparse_attention.emplace();
 }
 
 void read_delta_layers(Reading& reading, const Argument* given) {
   ModelSpec& model = reading.plan.model;
-  model.layer_pattern = {Mixer::Linear};
-  if (given == nullptr) return;
+  if (given == nullptr)
+    throw ConfigError(
+        "--linear-attention-freq is not given, and Megatron-LM has no default for it; add it, or "
+        "name the model with --model");
   model.layer_pattern.clear();
   for (const int linear :
        repeated_part(read_layer_list(reading, *given, model.num_layers, zero_at_last)))
@@ -65,19 +86,19 @@ std::vector<Flag> delta_flags() {
                                   read_delta_layers, "1: a layer of gated delta nets")),
       size_of(
           has_delta_nets, "--linear-conv-kernel-dim",
-          [](auto& p) -> auto& { return p.model.linear_attention->conv_size; }),
+          [](auto& p) -> auto& { return p.model.linear_attention->conv_size; }, 4),
       size_of(
           has_delta_nets, "--linear-key-head-dim",
-          [](auto& p) -> auto& { return p.model.linear_attention->key_head_size; }),
+          [](auto& p) -> auto& { return p.model.linear_attention->key_head_size; }, 128),
       size_of(
           has_delta_nets, "--linear-value-head-dim",
-          [](auto& p) -> auto& { return p.model.linear_attention->value_head_size; }),
+          [](auto& p) -> auto& { return p.model.linear_attention->value_head_size; }, 128),
       size_of(
           has_delta_nets, "--linear-num-key-heads",
-          [](auto& p) -> auto& { return p.model.linear_attention->num_key_heads; }),
+          [](auto& p) -> auto& { return p.model.linear_attention->num_key_heads; }, 16),
       size_of(
           has_delta_nets, "--linear-num-value-heads",
-          [](auto& p) -> auto& { return p.model.linear_attention->num_value_heads; }),
+          [](auto& p) -> auto& { return p.model.linear_attention->num_value_heads; }, 32),
   };
 }
 
@@ -91,7 +112,12 @@ void read_indexer_loss(Reading& reading, const Argument* given) {
 }
 
 std::vector<Flag> indexer_flags() {
+  const auto shares_choices = [](Reading& reading, const Argument& given) {
+    if (reading.integer(given, 0, limits::kLayers) > 1)
+      Reading::fail(given, "layers that share choices are not read; name the model with --model");
+  };
   return {
+      read_alone("--dsa-indexer-topk-freq", 1, shares_choices),
       size_of(
           has_indexer, "--dsa-indexer-n-heads",
           [](auto& p) -> auto& { return p.model.sparse_attention->index_heads; }),
@@ -132,6 +158,17 @@ std::vector<Flag> prediction_flags() {
                   static_cast<int>(reading.integer(*given, 0, limits::kPredictionModules));
           },
           "prediction modules"),
+      read_alone("--mtp-use-repeated-layer", 0,
+                 [](Reading& reading, const Argument&) {
+                   if (reading.plan.model.mtp_layers > 1)
+                     reading.assume(
+                         "each prediction module has weights of its own (the script's share one)");
+                 }),
+      read_alone("--mtp-detach-heads", 0,
+                 [](Reading& reading, const Argument&) {
+                   reading.assume(
+                       "gradients of prediction modules reach the model (the script keeps them)");
+                 }),
       where(predicts,
             real(
                 "--mtp-loss-scaling-factor", Group::Model,

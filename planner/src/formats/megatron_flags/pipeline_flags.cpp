@@ -74,6 +74,15 @@ void read_layout(Reading& reading, const Argument* given) {
   plan.parallel.vpp = stages / plan.parallel.pp;
   require_layers_for_stages(plan);
   plan.layers_per_stage = layout.layers_per_stage;
+  if (!layout.stage_of_mtp || *layout.stage_of_mtp == stages - 1) return;
+  if (layout.layers_per_stage[static_cast<std::size_t>(*layout.stage_of_mtp)] == 0)
+    Reading::fail(*given,
+                  fmt::format("stage {} has prediction modules alone; nearest: layers beside "
+                              "them, or the modules on the last stage",
+                              *layout.stage_of_mtp));
+  reading.assume(fmt::format(
+      "prediction modules lie on the last virtual stage ({} has them on stage {} of {})",
+      given->flag, *layout.stage_of_mtp, stages));
 }
 
 /// --decoder-first-pipeline-num-layers and its like: of ranks, not of virtual stages.

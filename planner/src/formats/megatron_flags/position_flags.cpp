@@ -186,8 +186,11 @@ std::vector<Flag> scaling_flags() {
           read_rope_type),
       toggle(
           "--no-rope-fusion", Group::Model,
-          [](const Plan& p) { return p.model.mla && !p.model.rope_scaling; }, [](Reading&, bool) {},
-          "the fused kernel of latent attention is for yarn alone"),
+          [](const Plan& p) {
+            return p.model.mla && (!p.model.rope_scaling || p.model.sparse_attention);
+          },
+          [](Reading&, bool) {},
+          "the fused kernel of latent attention is for yarn, and for attention to all keys"),
   };
 }
 
