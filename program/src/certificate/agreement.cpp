@@ -145,7 +145,8 @@ class Comparison {
                      tolerance_.grown(tolerance_.relative, step));
     for (const auto& [what, figure] : {std::pair("balance loss", &TwinStep::balance_loss),
                                        std::pair("z-loss", &TwinStep::z_loss),
-                                       std::pair("prediction loss", &TwinStep::prediction_loss)})
+                                       std::pair("prediction loss", &TwinStep::prediction_loss),
+                                       std::pair("indexer loss", &TwinStep::indexer_loss)})
       if (expected.*figure != 0 || run_.steps[at(step)].*figure != 0)
         compare_number(what, step, figure, loss);
     if (!expected.expert_load.empty())

@@ -17,6 +17,7 @@ constexpr int kExperts = 8;
 constexpr int kMostChosen = 3;
 constexpr int kGroups = 4;
 constexpr int kWindow = 8;
+constexpr int kMostModules = 2;
 constexpr int kVocabulary = 96;
 constexpr double kInitStd = 0.1;
 
@@ -158,6 +159,7 @@ ModelSpec shrunk_model(const Plan& plan, const ModelSizes& sizes) {
     model.max_positions = static_cast<int>(2 * sizes.seq_len);
   if (model.num_classes > 0) model.num_classes = std::clamp(model.num_classes, 2, 3);
   if (model.embedding_scale != 1) model.embedding_scale = std::sqrt(model.hidden_size);
+  model.mtp_layers = std::min(model.mtp_layers, kMostModules);
   model.init_std = kInitStd;
   return model;
 }

@@ -240,7 +240,8 @@ void CopyComparison::compare_figures(const StepOutcome& outcome, const std::stri
       {"gradient norm", outcome.gradient_norm},
       {"balance loss", outcome.balance_loss},
       {"z-loss", outcome.z_loss},
-      {"prediction loss", outcome.prediction_loss}};
+      {"prediction loss", outcome.prediction_loss},
+      {"indexer loss", outcome.indexer_loss}};
   for (std::size_t i = 0; i < outcome.expert_load.size(); ++i)
     numbers.emplace_back(fmt::format("router choices {}", i), double{outcome.expert_load[i]});
   std::vector<std::int64_t> bits;

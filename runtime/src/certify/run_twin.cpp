@@ -71,6 +71,7 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
                          .balance_loss = outcome.balance_loss,
                          .z_loss = outcome.z_loss,
                          .prediction_loss = outcome.prediction_loss,
+                         .indexer_loss = outcome.indexer_loss,
                          .expert_load = outcome.expert_load});
     if (copies) {
       program::add_checks(run.exact, settle(*ledger, world, name_of_step(step)));

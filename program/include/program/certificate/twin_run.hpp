@@ -16,6 +16,7 @@ struct TwinStep {
   double balance_loss = 0;   // of routers
   double z_loss = 0;
   double prediction_loss = 0;      // of prediction modules
+  double indexer_loss = 0;         // of sparse attention
   std::vector<float> expert_load;  // tokens that chose each expert: (MoE layers, experts)
 };
 
