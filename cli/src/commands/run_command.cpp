@@ -118,8 +118,8 @@ std::string checkpoint_line(const program::Plan& plan,
   if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
     const runtime::HuggingFaceModel model(checkpoints.init_from, checkpoints.assume);
     if (!model.beginning_anew().empty())
-      line +=
-          fmt::format("but {} begin anew: it has none  ", fmt::join(model.beginning_anew(), ", "));
+      line += fmt::format("but {} begin anew, for it has none that are read  ",
+                          fmt::join(model.beginning_anew(), ", "));
   }
   if (!checkpoints.folder.empty()) {
     std::int64_t snapshot = 0;

@@ -278,6 +278,15 @@ bool is_of_prediction(std::string_view parameter) {
   return parameter.starts_with(kPrediction);
 }
 
+std::string module_of_prediction(int number) {
+  return fmt::format("{}{}.", kPrediction, number - 1);
+}
+
+std::string module_of_prediction(std::string_view parameter) {
+  if (!is_of_prediction(parameter)) return "";
+  return std::string(parameter.substr(0, parameter.find('.', kPrediction.size()) + 1));
+}
+
 bool names_predictions(const std::string& family) {
   const Family& table = find_family(family);
   return std::ranges::any_of(table.rules, [](const Rules& rules) {

@@ -131,10 +131,17 @@ void HuggingFaceModel::open_files() {
 void HuggingFaceModel::map_parts(bool rope_interleaved) {
   std::vector<std::string> names;
   for (const auto& [name, data] : tensors_) names.push_back(name);
-  for (HuggingFacePart& part : hugging_face_parts(config_.spec, model_type(), rope_interleaved)) {
+  std::vector<HuggingFacePart> parts =
+      hugging_face_parts(config_.spec, model_type(), rope_interleaved);
+  std::set<std::string> modules;  // that the folder has a tensor of
+  for (const HuggingFacePart& part : parts)
+    if (tensors_.contains(part.tensor)) modules.insert(module_of_prediction(part.parameter));
+  for (HuggingFacePart& part : parts) {
     const auto found = tensors_.find(part.tensor);
-    if (found == tensors_.end() && may_begin_anew(model_type(), part.parameter)) {
-      beginning_anew_.push_back(part.parameter);
+    const std::string module = module_of_prediction(part.parameter);
+    const bool is_damaged = !module.empty() && modules.contains(module);
+    if (found == tensors_.end() && may_begin_anew(model_type(), part.parameter) && !is_damaged) {
+      if (module.empty()) beginning_anew_.push_back(part.parameter);
       continue;
     }
     if (found == tensors_.end())
@@ -151,12 +158,15 @@ void HuggingFaceModel::map_parts(bool rope_interleaved) {
     }
     parts_[part.parameter].push_back(std::move(part));
   }
+  // Modules by their number: each has hundreds of tensors.
+  for (int number = 1; number <= config_.spec.mtp_layers; ++number)
+    if (!modules.contains(module_of_prediction(number)))
+      beginning_anew_.push_back(fmt::format("prediction module {}", number));
 }
 
 bool HuggingFaceModel::begins_anew(const std::string& parameter) const {
-  const bool unnamed = is_of_prediction(parameter) && !parts_.contains(parameter);
-  return unnamed || models::is_of_adapter(parameter) ||
-         std::ranges::find(beginning_anew_, parameter) != beginning_anew_.end();
+  const bool may = may_begin_anew(model_type(), parameter);
+  return models::is_of_adapter(parameter) || (may && !parts_.contains(parameter));
 }
 
 void HuggingFaceModel::check_all_used() {
@@ -324,8 +334,9 @@ Json output_config(const models::ModelSpec& spec,
       model_type = imported.model_type;
       if (imported.is_text_tower)  // the other towers' weights are not among those written
         return Json::parse(models::export_hugging_face(written_as(spec, model_type), model_type));
-      if (config.contains("num_nextn_predict_layers"))
-        config["num_nextn_predict_layers"] = written_as(spec, model_type).mtp_layers;
+      const int modules = written_as(spec, model_type).mtp_layers;
+      if (modules > 0 || config.contains("num_nextn_predict_layers"))
+        config["num_nextn_predict_layers"] = modules;
       return config;
     }
   }

@@ -328,6 +328,22 @@ TEST_CASE("prediction modules that a folder lacks begin anew", "[runtime][huggin
   const HuggingFaceModel back(out);
   CHECK(back.begins_anew("head.mtp.0.eh_proj.weight"));
   CHECK_FALSE(back.begins_anew("head.lm_head.weight"));
+  CHECK(back.beginning_anew() == std::vector<std::string>{"prediction module 1"});
+}
+
+TEST_CASE("a prediction module of which a tensor is missing is refused",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("deepseek_v3");
+  spec.mtp_layers = 1;
+  MarkedModel model(spec);
+  const std::string out = folder.path() + "/out";
+  export_hugging_face(model, spec, {}, {.folder = out});
+  CHECK(HuggingFaceModel(out).beginning_anew().empty());
+  std::string file = read_text(out + "/model.safetensors");
+  file.replace(file.find("model.layers.3.enorm"), 20, "model.layers.3.xnorm");
+  std::ofstream(out + "/model.safetensors", std::ios::binary) << file;
+  CHECK_THROWS_WITH(HuggingFaceModel(out), Contains("model.layers.3.enorm.weight is missing"));
 }
 
 TEST_CASE("folders that are not what they claim are refused by name", "[runtime][hugging_face]") {

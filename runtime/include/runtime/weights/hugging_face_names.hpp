@@ -52,6 +52,10 @@ std::optional<std::string> text_tower_name(const std::string& name);
 
 /// Is it a parameter of a multi-token prediction module?
 bool is_of_prediction(std::string_view parameter);
+/// "head.mtp.0.", with which the parameters of the first module, or of a parameter's, begin; of
+/// another parameter "".
+std::string module_of_prediction(int number);
+std::string module_of_prediction(std::string_view parameter);
 /// Has the family names for them?
 bool names_predictions(const std::string& family);
 

@@ -37,7 +37,7 @@ class HuggingFaceModel final : public ParameterSource {
   std::string dtype_names() const;
   /// Tensors that the model does not need.
   const std::vector<std::string>& ignored() const { return ignored_; }
-  /// Parameters that the folder lacks and may lack.
+  /// What the folder lacks and may lack: parameters, and "prediction module 1" as a whole.
   const std::vector<std::string>& beginning_anew() const { return beginning_anew_; }
   bool begins_anew(const std::string& parameter) const override;
   /// Contents of config.json and of the tokenizer's files, by name. A config.json that was read as
