@@ -111,7 +111,11 @@ in_background expect_end_without STOP "$both.*stopped by a signal" 4 $MANY
 # Ranks that are stopped cannot say it: the launcher misses the guardians.
 expect_launcher_notices() {
   start_guarded 1 $ONE
-  kill -STOP $(rank_process 0) $(rank_process 1) $(rank_process 2) $(rank_process 3)
+  ranks="$(rank_process 0) $(rank_process 1) $(rank_process 2) $(rank_process 3)"
+  kill -STOP $ranks
+  for rank in $ranks; do  # a thread that still runs would say it
+    while grep -h '^State:' /proc/"$rank"/task/*/status | grep -qv 'T (stopped)'; do sleep 0.05; done
+  done
   lose_both KILL
   expect_all_gone "both killed while all ranks are stopped" 1 \
     "job ends: the guardians of ranks on this machine have ended"
