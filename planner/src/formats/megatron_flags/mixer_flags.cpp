@@ -13,10 +13,8 @@
 namespace meshplan::planner::megatron {
 namespace {
 
-using models::LinearAttentionSpec;
 using models::Mixer;
 using models::ModelSpec;
-using models::SparseAttentionSpec;
 using program::Plan;
 
 bool has_delta_nets(const ModelSpec& model) {
