@@ -24,42 +24,41 @@ kernels::AttentionChoice attention_choice(const program::Program& program) {
           .scratch_bytes = program.memory.workspace_bytes};
 }
 
+kernels::AttentionShape OperatorBinder::Body::attention_shape(const Operands& o) const {
+  const models::OpAttributes& a = o.work.attributes;
+  const std::int64_t length = o.in_shape(0)[0] / program_.sizes.sequences;
+  return {.num_sequences = program_.sizes.sequences,
+          .query_len = length,
+          .key_len = length,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_size = a.head_size,
+          .value_head_size = a.value_head_size,
+          .causal = a.causal,
+          .window = a.window,
+          .scale = static_cast<float>(a.scale),
+          .softcap = static_cast<float>(a.softcap)};
+}
+
 std::function<void()> OperatorBinder::Body::bind_attention(const Operands& o) {
   if (o.operation.phase == program::Phase::WeightGrad) return bind_sinks_gradient(o);
   if (o.work.ring_step) return bind_ring_attention(o);
   if (o.attention_inputs().keys_values) return bind_gathered_attention(o);
-  const models::OpAttributes& a = o.work.attributes;
-  const std::int64_t length = o.in_shape(0)[0] / program_.sizes.sequences;
-  const kernels::AttentionShape shape{.num_sequences = program_.sizes.sequences,
-                                      .query_len = length,
-                                      .key_len = length,
-                                      .heads = a.heads,
-                                      .kv_heads = a.kv_heads,
-                                      .head_size = a.head_size,
-                                      .value_head_size = a.value_head_size,
-                                      .causal = a.causal,
-                                      .window = a.window,
-                                      .scale = static_cast<float>(a.scale),
-                                      .softcap = static_cast<float>(a.softcap)};
-  const std::int64_t element = size_of(o.dtype());
-  const std::int64_t q_bytes = static_cast<std::int64_t>(a.heads) * a.head_size * element;
-  const std::int64_t kv_bytes = static_cast<std::int64_t>(a.kv_heads) * a.head_size * element;
-  const std::int64_t stride = static_cast<std::int64_t>(a.heads + a.kv_heads) * a.head_size +
-                              static_cast<std::int64_t>(a.kv_heads) * a.value_head_size;
-  const std::int64_t o_stride = static_cast<std::int64_t>(a.heads) * a.value_head_size;
+  const kernels::AttentionShape shape = attention_shape(o);
+  const HeadsSideBySide at(o.work.attributes, size_of(o.dtype()));
   if (o.forward()) {
     auto* qkv = o.in<std::byte>(0);
     return ready(kernels::AttentionForward{.shape = shape,
                                            .dtype = o.dtype(),
                                            .q = qkv,
-                                           .q_stride = stride,
-                                           .k = qkv + q_bytes,
-                                           .v = qkv + q_bytes + kv_bytes,
-                                           .kv_stride = stride,
+                                           .q_stride = at.stride,
+                                           .k = qkv + at.keys,
+                                           .v = qkv + at.values,
+                                           .kv_stride = at.stride,
                                            .key_ranges = o.of_documents(),
                                            .sinks = own_sinks(o),
                                            .o = o.out(0),
-                                           .o_stride = o_stride,
+                                           .o_stride = at.output_stride,
                                            .lse = o.out<float>(1),
                                            .choice = attention_choice(program_)});
   }
@@ -68,20 +67,20 @@ std::function<void()> OperatorBinder::Body::bind_attention(const Operands& o) {
   return ready(kernels::AttentionBackward{.shape = shape,
                                           .dtype = o.dtype(),
                                           .q = qkv,
-                                          .q_stride = stride,
-                                          .k = qkv + q_bytes,
-                                          .v = qkv + q_bytes + kv_bytes,
-                                          .kv_stride = stride,
+                                          .q_stride = at.stride,
+                                          .k = qkv + at.keys,
+                                          .v = qkv + at.values,
+                                          .kv_stride = at.stride,
                                           .key_ranges = o.of_documents(),
                                           .o = o.in(2),
-                                          .o_stride = o_stride,
+                                          .o_stride = at.output_stride,
                                           .output_grad = o.in(0),
                                           .lse = o.in<float>(3),
                                           .dq = gradient,
-                                          .dq_stride = stride,
-                                          .dk = gradient + q_bytes,
-                                          .dv = gradient + q_bytes + kv_bytes,
-                                          .dkv_stride = stride,
+                                          .dq_stride = at.stride,
+                                          .dk = gradient + at.keys,
+                                          .dv = gradient + at.values,
+                                          .dkv_stride = at.stride,
                                           .choice = attention_choice(program_)});
 }
 

@@ -58,54 +58,42 @@ std::function<void()> OperatorBinder::Body::bind_indexer_loss(const Operands& o)
 
 std::function<void()> OperatorBinder::Body::bind_sparse_attention(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
-  const kernels::AttentionShape shape{.num_sequences = o.sizes.sequences,
-                                      .query_len = local_seq_len(),
-                                      .key_len = local_seq_len(),
-                                      .heads = a.heads,
-                                      .kv_heads = a.kv_heads,
-                                      .head_size = a.head_size,
-                                      .value_head_size = a.value_head_size,
-                                      .causal = a.causal,
-                                      .scale = static_cast<float>(a.scale)};
-  const std::int64_t q = std::int64_t{a.heads} * a.head_size;
-  const std::int64_t k = std::int64_t{a.kv_heads} * a.head_size;
-  const std::int64_t stride = q + k + std::int64_t{a.kv_heads} * a.value_head_size;
-  const std::int64_t element = size_of(o.dtype());
+  const kernels::AttentionShape shape = attention_shape(o);
+  const HeadsSideBySide at(a, size_of(o.dtype()));
   auto* qkv = o.in<std::byte>(o.forward() ? 0 : 1);
-  const std::int64_t o_stride = std::int64_t{a.heads} * a.value_head_size;
   if (o.forward())
     return ready(kernels::SparseAttentionForward{.shape = shape,
                                                  .dtype = o.dtype(),
                                                  .q = qkv,
-                                                 .q_stride = stride,
-                                                 .k = qkv + q * element,
-                                                 .v = qkv + (q + k) * element,
-                                                 .kv_stride = stride,
+                                                 .q_stride = at.stride,
+                                                 .k = qkv + at.keys,
+                                                 .v = qkv + at.values,
+                                                 .kv_stride = at.stride,
                                                  .top_k = a.selected_keys,
                                                  .choices = o.in<std::int32_t>(1),
                                                  .o = o.out(0),
-                                                 .o_stride = o_stride,
+                                                 .o_stride = at.output_stride,
                                                  .lse = o.out<float>(1),
                                                  .probabilities = o.out<float>(2)});
   auto* gradient = o.out<std::byte>(0);
   return ready(kernels::SparseAttentionBackward{.shape = shape,
                                                 .dtype = o.dtype(),
                                                 .q = qkv,
-                                                .q_stride = stride,
-                                                .k = qkv + q * element,
-                                                .v = qkv + (q + k) * element,
-                                                .kv_stride = stride,
+                                                .q_stride = at.stride,
+                                                .k = qkv + at.keys,
+                                                .v = qkv + at.values,
+                                                .kv_stride = at.stride,
                                                 .top_k = a.selected_keys,
                                                 .choices = o.in<std::int32_t>(4),
                                                 .o = o.in(2),
-                                                .o_stride = o_stride,
+                                                .o_stride = at.output_stride,
                                                 .output_grad = o.in(0),
                                                 .lse = o.in<float>(3),
                                                 .dq = gradient,
-                                                .dq_stride = stride,
-                                                .dk = gradient + q * element,
-                                                .dv = gradient + (q + k) * element,
-                                                .dkv_stride = stride});
+                                                .dq_stride = at.stride,
+                                                .dk = gradient + at.keys,
+                                                .dv = gradient + at.values,
+                                                .dkv_stride = at.stride});
 }
 
 }  // namespace meshplan::runtime

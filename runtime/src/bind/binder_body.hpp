@@ -46,6 +46,8 @@ class OperatorBinder::Body {
   std::function<void()> bind_linear(const Operands& o);
   std::function<void()> bind_float8(const Operands& o);
   std::function<void()> bind_bias(const Operands& o);
+  /// Of the heads here, where this rank has whole sequences of them.
+  kernels::AttentionShape attention_shape(const Operands& o) const;
   std::function<void()> bind_attention(const Operands& o);
   std::function<void()> bind_sinks_gradient(const Operands& o);
   /// Sinks of the heads that this rank attends with, or null.

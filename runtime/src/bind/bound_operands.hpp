@@ -100,6 +100,19 @@ struct OperatorBinder::Body::Operands {
   }
 };
 
+/// Where keys and values lie beside a token's queries, in bytes, and from token to token, in
+/// elements.
+struct HeadsSideBySide {
+  HeadsSideBySide(const models::OpAttributes& a, std::int64_t element)
+      : keys(std::int64_t{a.heads} * a.head_size * element),
+        values(keys + std::int64_t{a.kv_heads} * a.head_size * element),
+        stride(values / element + std::int64_t{a.kv_heads} * a.value_head_size),
+        output_stride(std::int64_t{a.heads} * a.value_head_size) {}
+
+  std::int64_t keys, values;
+  std::int64_t stride, output_stride;
+};
+
 /// What the plan says of attention's kernels.
 kernels::AttentionChoice attention_choice(const program::Program& program);
 
