@@ -50,7 +50,8 @@ void check_plans(ParityJob& job, std::string_view suite, const std::string& titl
                              chosen.size(), worst);
 }
 
-/// Plain descent, as in parity_encoders_mpi_test.cpp.
+/// Plain descent: the second step then has the first one's rounding. (Adam divides by the gradients
+/// themselves: where norms stand behind both halves many are tiny, and mostly rounding.)
 inline Plan plan_on(const models::ModelSpec& model, const ParallelConfig& parallel = {}) {
   Plan plan = parity_plan(model, parallel);
   plan.workload.optimizer.kind = program::OptimizerKind::Sgd;
@@ -59,21 +60,34 @@ inline Plan plan_on(const models::ModelSpec& model, const ParallelConfig& parall
 }
 
 inline std::string described(const Plan& plan) {
-  return fmt::format("{} {} mbs{} schedule {} zero {} recompute {}", plan.model.name,
+  return fmt::format("{} {} mbs{} schedule {} zero {} recompute {} cp method {}", plan.model.name,
                      to_string(plan.parallel), plan.micro_batch_size,
                      static_cast<int>(plan.schedule), plan.zero_stage,
-                     static_cast<int>(plan.recompute.kind));
+                     static_cast<int>(plan.recompute.kind),
+                     static_cast<int>(plan.context_parallel));
+}
+
+struct PlanShape {
+  ParallelConfig parallel;
+  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  int zero_stage = 0;
+};
+
+/// Recompute and micro-batch size take turns. @param number  of the plan in its suite
+inline Plan plan_of_shape(const models::ModelSpec& model, const PlanShape& shape,
+                          std::size_t number) {
+  Plan plan = plan_on(model, shape.parallel);
+  plan.schedule = shape.schedule;
+  plan.zero_stage = shape.zero_stage;
+  plan.micro_batch_size = number % 2 == 0 && shape.parallel.dp < 4 ? 2 : 1;
+  plan.recompute.kind = static_cast<RecomputeKind>(number % 3);
+  return plan;
 }
 
 /// Every axis that the parts allow, split backwards, chunks and ZeRO; recompute and micro-batch
 /// size take turns. What does not fit the model (a stage without a layer) is left out.
 inline std::vector<Plan> plans_on_every_axis(const models::ModelSpec& model) {
-  struct Shape {
-    ParallelConfig parallel;
-    ScheduleKind schedule = ScheduleKind::OneFOneB;
-    int zero_stage = 0;
-  };
-  std::vector<Shape> shapes = {
+  std::vector<PlanShape> shapes = {
       {{.tp = 2}},
       {{.tp = 2, .sp = true}},
       {{.tp = 4, .dp = 2, .sp = true}, ScheduleKind::OneFOneB, 1},
@@ -90,12 +104,8 @@ inline std::vector<Plan> plans_on_every_axis(const models::ModelSpec& model) {
     shapes.push_back({{.pp = 2, .dp = 2, .ep = 2}, ScheduleKind::OneFOneB, 1});
   }
   std::vector<Plan> plans;
-  for (const Shape& shape : shapes) {
-    Plan plan = plan_on(model, shape.parallel);
-    plan.schedule = shape.schedule;
-    plan.zero_stage = shape.zero_stage;
-    plan.micro_batch_size = plans.size() % 2 == 0 && shape.parallel.dp < 4 ? 2 : 1;
-    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+  for (const PlanShape& shape : shapes) {
+    const Plan plan = plan_of_shape(model, shape, plans.size());
     if (check(plan).empty()) plans.push_back(plan);
   }
   return plans;

@@ -1,7 +1,6 @@
 // Soft caps, norms behind the sums, and encoders with a classifier: any plan gives the losses,
 // gradients and gradient norm of one rank.
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
 #include "program/checks/check.hpp"
 #include "runtime/parity/parity_check.hpp"
@@ -12,32 +11,10 @@ namespace {
 
 constexpr int kTwoSteps = 2;
 
-/// Plain descent: the second step then has the first one's rounding. (Adam divides by the gradients
-/// themselves: where norms stand behind both halves many are tiny, and mostly rounding.)
-Plan plan_on(const models::ModelSpec& model, const ParallelConfig& parallel = {}) {
-  Plan plan = parity_plan(model, parallel);
-  plan.workload.optimizer.kind = program::OptimizerKind::Sgd;
-  plan.workload.optimizer.learning_rate = 0.05;
-  return plan;
-}
-
-std::string described(const Plan& plan) {
-  return fmt::format("{} {} mbs{} schedule {} zero {} recompute {} cp method {}", plan.model.name,
-                     to_string(plan.parallel), plan.micro_batch_size,
-                     static_cast<int>(plan.schedule), plan.zero_stage,
-                     static_cast<int>(plan.recompute.kind),
-                     static_cast<int>(plan.context_parallel));
-}
-
 /// Every axis, with sequence parallelism, split backwards, chunks and ZeRO; recompute and
 /// micro-batch size take turns.
 std::vector<Plan> plans_of(const models::ModelSpec& model) {
-  struct Shape {
-    ParallelConfig parallel;
-    ScheduleKind schedule = ScheduleKind::OneFOneB;
-    int zero_stage = 0;
-  };
-  const Shape shapes[] = {
+  const PlanShape shapes[] = {
       {{.tp = 2}},
       {{.tp = 2, .sp = true}},
       {{.tp = 4, .dp = 2, .sp = true}, ScheduleKind::OneFOneB, 1},
@@ -51,12 +28,8 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
       {{.tp = 2, .pp = 2, .vpp = 2}, ScheduleKind::DualPipeV},
   };
   std::vector<Plan> plans;
-  for (const Shape& shape : shapes) {
-    Plan plan = plan_on(model, shape.parallel);
-    plan.schedule = shape.schedule;
-    plan.zero_stage = shape.zero_stage;
-    plan.micro_batch_size = plans.size() % 2 == 0 && shape.parallel.dp < 4 ? 2 : 1;
-    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+  for (const PlanShape& shape : shapes) {
+    const Plan plan = plan_of_shape(model, shape, plans.size());
     INFO(described(plan));
     REQUIRE(check(plan).empty());
     plans.push_back(plan);
