@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "bind/bound_operands.hpp"
 #include "core/error.hpp"
@@ -108,7 +109,7 @@ std::function<void()> OperatorBinder::Body::bind_sinks_gradient(const Operands& 
   const std::int64_t first = first_sink(a, count, place_.coordinates.cp);
   const bool all = count == a.heads;
   auto* gradient = o.out<float>(0);
-  const auto sum =
+  auto sum =
       ready(kernels::AttentionSinksGrad{.tokens = o.in_shape(0)[0],
                                         .queries = o.in_shape(0)[0] / program_.sizes.sequences,
                                         .heads = a.heads,
@@ -122,7 +123,8 @@ std::function<void()> OperatorBinder::Body::bind_sinks_gradient(const Operands& 
                                         .dsinks = gradient + first,
                                         .accumulate = o.instance.accumulate || !all});
   if (all || o.instance.accumulate) return sum;
-  return both(ready(kernels::Fill{.count = count, .dtype = DType::F32, .x = gradient}), sum);
+  return both(ready(kernels::Fill{.count = count, .dtype = DType::F32, .x = gradient}),
+              std::move(sum));
 }
 
 std::function<void()> OperatorBinder::Body::bind_rope(const Operands& o) {

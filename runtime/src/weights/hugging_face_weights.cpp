@@ -97,7 +97,8 @@ HuggingFaceModel::HuggingFaceModel(const std::string& folder, const std::string&
   config_ = models::import_hugging_face(config.dump(), path, assume);
   const auto own_type = config.find("model_type");
   is_assumed_ = !assume.empty() && (own_type == config.end() || *own_type != assume);
-  const Json& text = config_.is_text_tower ? config["text_config"] : config;
+  const auto inside = config.find("text_config");  // a tower may stand under another name
+  const Json& text = config_.is_text_tower && inside != config.end() ? *inside : config;
   require_unquantized(config, path);
   require_unquantized(text, path);
   require_named(config_, path);
