@@ -12,11 +12,17 @@
 
 namespace meshplan::reports {
 
+std::string empty_sequences_words(const program::Plan& plan) {
+  const std::int64_t empty = plan.empty_sequences();
+  if (empty == 0) return "";
+  return fmt::format(", {} of {} sequences empty", empty, plan.workload.global_batch_size + empty);
+}
+
 std::string plan_header(const program::Plan& plan, const sim::Cluster& cluster) {
-  return fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}{}\n",
+  return fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}{}{}\n",
                      model_line(plan.model), cluster_line(cluster), workload_line(plan.workload),
                      planner::describe(planner::candidate_of(plan)), plan.num_microbatches(),
-                     plan.num_microbatches() == 1 ? "" : "es",
+                     plan.num_microbatches() == 1 ? "" : "es", empty_sequences_words(plan),
                      plan.deterministic ? "" : ", not deterministic");
 }
 

@@ -16,6 +16,9 @@ namespace meshplan::reports {
 
 constexpr double kTera = 1e12;  // of FLOP/s
 
+/// ", 2 of 18 sequences empty" of a plan that takes the batch unevenly; else empty.
+std::string empty_sequences_words(const program::Plan& plan);
+
 /// Model, cluster, step and plan, a line each.
 std::string plan_header(const program::Plan& plan, const sim::Cluster& cluster);
 

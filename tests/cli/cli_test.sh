@@ -35,6 +35,20 @@ grep -q '"deterministic": true' plan.json || fail "plans are deterministic unles
 expect 0 ", not deterministic" simulate any_order.json
 expect 2 "--set deterministic=true" simulate any_order.json --deterministic
 
+# --- replicas with unequal shares of the batch
+expect 2 "nearest: 15; or uneven_batch (--uneven-batch): 3 replicas take 6, 5 and 5 sequences" simulate \
+  --model tiny-llama --cluster cpu-host --gpus 3 --global-batch 16 --seq-len 128 --dp 3
+expect 0 "6 micro-batches, 2 of 18 sequences empty" simulate --model tiny-llama --cluster cpu-host --gpus 3 \
+  --global-batch 16 --seq-len 128 --dp 3 --uneven-batch --out uneven.json
+grep -q '"uneven_batch": true' uneven.json || fail "the plan lacks --uneven-batch"
+expect 2 "nearest: 15" simulate uneven.json --set uneven_batch=false
+expect 0 "2 of 18 sequences empty" simulate uneven.json --set micro_batch_size=3
+expect 2 "nearest: micro_batch_size 7" simulate uneven.json --set micro_batch_size=8
+expect 2 "--set uneven_batch=true" simulate uneven.json --uneven-batch
+expect 0 "dp3" plan --model tiny-llama --cluster cpu-host --gpus 3 --global-batch 16 --seq-len 128 --uneven-batch
+expect 2 "uneven_batch is of meshplan's own program" simulate --model llama3-8b --cluster dgx-h100 --gpus 8 \
+  --global-batch 12 --seq-len 4096 --uneven-batch --software megatron-core
+
 # --- settings of the optimizer
 expect 0 "--learning-rate" plan --help
 expect 0 "step time" plan --model tiny-llama "${small[@]}" --lr 1e-3 --warmup-steps 10 --decay-steps 90 \

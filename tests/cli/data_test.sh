@@ -59,6 +59,14 @@ read_twice=$("$meshplan" data order order.json --data order.txt --steps 3 --json
 [ -z "$read_twice" ] || fail "an epoch of three steps reads $read_twice more than once"
 expect 0 ', of which 129..193 are held out' "$meshplan" data order order.json --data order.txt \
   --eval-every 1
+# Seven sequences a step on two replicas: four and three, and one place is empty.
+"$meshplan" simulate --model tiny-llama --cluster cpu-host --ranks 2 --dp 2 --global-batch 7 \
+  --seq-len 16 --uneven-batch --out uneven.json >/dev/null || fail "no uneven plan"
+expect 0 "0 +3 +1 +1 +- +- +empty: counts in no loss" "$meshplan" data order uneven.json --data order.txt
+"$meshplan" data order uneven.json --data order.txt --steps 12 --json >uneven_order.json
+[ "$(grep -c '"sequence": null' uneven_order.json)" = 12 ] || fail "not one empty place a step"
+[ "$(grep '"sequence": [0-9]' uneven_order.json | sort | uniq -c | awk '{print $1}' | sort -u)" = 7 ] ||
+  fail "12 steps of 7 read the 12 sequences unequally often"
 expect 2 "expected one plan, got 0 files|which files" "$meshplan" data order --data order.txt
 expect 2 "\-\-data is missing" "$meshplan" data order order.json
 expect 2 "\-\-steps 0: must be at least 1" "$meshplan" data order order.json --data order.txt \

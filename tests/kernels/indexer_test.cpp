@@ -96,11 +96,13 @@ class DeviceIndexer {
         dk_(backend, input.k.rows, input.k.columns, dtype, padding),
         dweights_(backend, input.weights.rows, input.weights.columns, dtype, padding) {}
 
-  std::vector<std::int32_t> select() const {
+  std::vector<std::int32_t> select(std::int64_t uncounted_sequences = 0) const {
     const DeviceVector<std::int32_t> choices(backend_,
                                              static_cast<std::size_t>(input_.q.rows * top_k_), -7);
-    run(backend_,
-        SelectKeysForward{.indexer = indexer(), .top_k = top_k_, .choices = choices.data()});
+    run(backend_, SelectKeysForward{.indexer = indexer(),
+                                    .top_k = top_k_,
+                                    .choices = choices.data(),
+                                    .uncounted_sequences = uncounted_sequences});
     return choices.read();
   }
   Matrix loss(const std::vector<std::int32_t>& choices, const Matrix& probabilities) const {
@@ -218,6 +220,28 @@ TEST_CASE("each query selects the keys of its largest index scores", "[kernels][
         CHECK(wrong == 0);
       });
     }
+}
+
+TEST_CASE("queries of uncounted sequences select no key and have no loss", "[kernels][indexer]") {
+  const Case c{indexer_shape(3, 20, 20, 2, 4), 6};
+  const auto input = make_input(c, DType::F32);
+  for_each_backend([&](Backend& backend) {
+    const DeviceIndexer indexer(backend, input, c.top_k, DType::F32);
+    auto expected = indexer.select();
+    std::fill(expected.begin() + std::ptrdiff_t{20} * c.top_k, expected.end(), -1);
+    const auto choices = indexer.select(/*uncounted_sequences=*/2);
+    CHECK(choices == expected);
+    const Matrix probabilities = random_probabilities(choices, input.q.rows, c.top_k);
+    const Matrix loss = indexer.loss(choices, probabilities);
+    const auto grads = indexer.backward(choices, probabilities, 0.5F);
+    for (std::int64_t row = 20; row < 60; ++row) {
+      CHECK(loss(row, 0) == 0.0);
+      for (std::int64_t column = 0; column < grads.dq.columns; ++column)
+        CHECK(grads.dq(row, column) == 0.0);
+      for (std::int64_t column = 0; column < grads.dk.columns; ++column)
+        CHECK(grads.dk(row, column) == 0.0);
+    }
+  });
 }
 
 TEST_CASE("of equal index scores the lower position is selected", "[kernels][indexer]") {

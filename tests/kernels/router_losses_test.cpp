@@ -204,20 +204,21 @@ TEST_CASE("router losses and their gradients agree with the definition", "[kerne
       const DeviceVector<float> scale(backend, std::size_t{1}, kScale);
       const DeviceMatrix dprobabilities(backend, Matrix(kTokens, kTopK));
       const DeviceMatrix dlogits(backend, kTokens, kExperts);
-      run(backend, RouterBackward{.tokens = kTokens,
-                                  .experts = kExperts,
-                                  .top_k = kTopK,
-                                  .score = score,
-                                  .scores = routed.scores.floats(),
-                                  .choices = routed.choices.data(),
-                                  .dprobabilities = dprobabilities.floats(),
-                                  .balance_weight = static_cast<float>(kBalance),
-                                  .z_weight = static_cast<float>(z_weight),
-                                  .counts = counts,
-                                  .lse = routed.lse.floats(),
-                                  .loss_scale = scale.data(),
-                                  .dlogits = dlogits.data(),
-                                  .dlogits_stride = kExperts});
+      RouterBackward backward{.tokens = kTokens,
+                              .experts = kExperts,
+                              .top_k = kTopK,
+                              .score = score,
+                              .scores = routed.scores.floats(),
+                              .choices = routed.choices.data(),
+                              .dprobabilities = dprobabilities.floats(),
+                              .balance_weight = static_cast<float>(kBalance),
+                              .z_weight = static_cast<float>(z_weight),
+                              .counts = counts,
+                              .lse = routed.lse.floats(),
+                              .loss_scale = scale.data(),
+                              .dlogits = dlogits.data(),
+                              .dlogits_stride = kExperts};
+      run(backend, backward);
       Matrix weights(kTokens, 1);
       for (double& weight : weights.values) weight = double{kScale};
       const Matrix expected = reference::finite_difference(
@@ -225,6 +226,15 @@ TEST_CASE("router losses and their gradients agree with the definition", "[kerne
           weights);
       // loads are at most 12, |lse| at most 4
       check_close(dlogits.read(), expected, tolerance(DType::F32, 2 * kExperts, 4.0) + 1e-8);
+
+      constexpr std::int64_t kUncounted = 2;
+      backward.uncounted_tokens = kUncounted;
+      const Matrix all_counted = dlogits.read();
+      run(backend, backward);
+      const Matrix some_counted = dlogits.read();
+      for (std::int64_t t = 0; t < kTokens; ++t)
+        for (int x = 0; x < kExperts; ++x)
+          CHECK(some_counted(t, x) == (t < kTokens - kUncounted ? all_counted(t, x) : 0.0));
     }
   });
 }
@@ -238,18 +248,19 @@ TEST_CASE("an expert takes the first tokens of a sequence, up to its capacity",
     const DeviceVector<std::int32_t> kept(backend, chosen.size(), -7);
     const DeviceMatrix device_load(backend, load);
     constexpr std::int64_t kCapacity = 4;
-    run(backend, LimitChoices{.tokens = kTokens,
-                              .experts = kExperts,
-                              .top_k = kTopK,
-                              .capacity = kCapacity,
-                              .counts = {.first_token = kFirst,
-                                         .seq_len = kSeqLen,
-                                         .sequences = kSequences,
-                                         .parts = 2,
-                                         .load = device_load.floats()},
-                              .part = 1,
-                              .choices = choices.data(),
-                              .kept = kept.data()});
+    LimitChoices limit{.tokens = kTokens,
+                       .experts = kExperts,
+                       .top_k = kTopK,
+                       .capacity = kCapacity,
+                       .counts = {.first_token = kFirst,
+                                  .seq_len = kSeqLen,
+                                  .sequences = kSequences,
+                                  .parts = 2,
+                                  .load = device_load.floats()},
+                       .part = 1,
+                       .choices = choices.data(),
+                       .kept = kept.data()};
+    run(backend, limit);
     std::vector<std::int32_t> expected;
     for (std::size_t c = 0; c < chosen.size(); ++c) {
       const std::int64_t sequence = (kFirst + static_cast<std::int64_t>(c) / kTopK) / kSeqLen;
@@ -260,6 +271,10 @@ TEST_CASE("an expert takes the first tokens of a sequence, up to its capacity",
       expected.push_back(before < kCapacity ? chosen[c] : -1);
     }
     CHECK(std::count(expected.begin(), expected.end(), -1) > 0);
+    CHECK(kept.read() == expected);
+    limit.uncounted_tokens = 2;
+    std::fill(expected.end() - 2 * kTopK, expected.end(), -1);
+    run(backend, limit);
     CHECK(kept.read() == expected);
   });
 }

@@ -26,6 +26,7 @@ class Varier {
     if (random_.one_in(2)) choose_frozen();
     choose_offload();
     choose_exchange();
+    if (random_.one_in(4)) choose_uneven_batch();
     return plan_;
   }
 
@@ -110,6 +111,12 @@ class Varier {
     plan_.progress_thread = random_.one_in(12);
     if (plan_.workload.documents.packed && random_.one_in(2))
       plan_.max_tokens_per_rank = plan_.workload.seq_len / plan_.parallel.cp + 128;
+  }
+
+  /// Less than a round of sequences away; one replica without any is a violation.
+  void choose_uneven_batch() {
+    plan_.uneven_batch = true;
+    plan_.workload.global_batch_size -= number(static_cast<int>(plan_.sequences_per_round()));
   }
 
   Plan plan_;

@@ -2,17 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
-#include "ranks/plan_to_run.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "program/context/context.hpp"
 #include "program/plan/mesh.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "ranks/plan_to_run.hpp"
 #include "reports/table.hpp"
 #include "runtime/data/data.hpp"
 
@@ -23,14 +24,14 @@ using reports::Align;
 using reports::Table;
 using runtime::TokenRange;
 
-/// One sequence of a step: who reads it, and where it lies.
+/// One place of a step: who reads it, and where its sequence lies; an empty one has none.
 struct Read {
   int step = 0;
   int microbatch = 0;
   int dp = 0;
   std::int64_t place = 0;  // in the step
-  std::int64_t epoch = 0;
-  std::int64_t sequence = 0;
+  std::optional<std::int64_t> epoch;
+  std::optional<std::int64_t> sequence;
   std::vector<TokenRange> tokens;
 };
 
@@ -41,16 +42,15 @@ std::vector<Read> reads_of(const runtime::Sampler& sampler, const program::Plan&
     for (int m = 0; m < plan.num_microbatches(); ++m)
       for (int dp = 0; dp < plan.parallel.dp; ++dp)
         for (int i = 0; i < plan.micro_batch_size; ++i) {
-          const std::int64_t place = runtime::place_in_step(plan, m, dp, i);
-          const std::int64_t position = step * plan.workload.global_batch_size + place;
-          const std::int64_t sequence = sampler.sequence(position);
-          reads.push_back({.step = step,
-                           .microbatch = m,
-                           .dp = dp,
-                           .place = place,
-                           .epoch = position / sampler.num_sequences(),
-                           .sequence = sequence,
-                           .tokens = sampler.tokens(sequence)});
+          const std::int64_t place = program::place_in_step(plan, m, dp, i);
+          Read read{.step = step, .microbatch = m, .dp = dp, .place = place};
+          if (place < plan.workload.global_batch_size) {
+            const std::int64_t position = step * plan.workload.global_batch_size + place;
+            read.epoch = position / sampler.num_sequences();
+            read.sequence = sampler.sequence(position);
+            read.tokens = sampler.tokens(*read.sequence);
+          }
+          reads.push_back(std::move(read));
         }
   return reads;
 }
@@ -64,7 +64,16 @@ std::vector<int> ranks_of(const program::Plan& plan, int dp) {
   return ranks;
 }
 
+std::string text_of(const std::optional<std::int64_t>& number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+Json json_of(const std::optional<std::int64_t>& number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+
 std::string text_of(const std::vector<TokenRange>& ranges) {
+  if (ranges.empty()) return "empty: counts in no loss";
   std::vector<std::string> texts;
   for (const TokenRange& range : ranges)
     texts.push_back(fmt::format("{}..{}", range.begin, range.end - 1));
@@ -81,8 +90,8 @@ Json json_of(const std::vector<Read>& reads, const program::Plan& plan) {
                     {"dp", read.dp},
                     {"ranks", ranks_of(plan, read.dp)},
                     {"place_in_step", read.place},
-                    {"epoch", read.epoch},
-                    {"sequence", read.sequence},
+                    {"epoch", json_of(read.epoch)},
+                    {"sequence", json_of(read.sequence)},
                     {"tokens", std::move(tokens)}});
   }
   return list;
@@ -123,10 +132,10 @@ void print_text(const std::vector<Read>& reads, const program::Plan& plan,
                           {"sequence"},
                           {"tokens of the file", Align::Left}}};
   for (const Read& read : reads)
-    table.rows.push_back(
-        {std::to_string(read.step), std::to_string(read.microbatch), std::to_string(read.dp),
-         fmt::format("{}", fmt::join(ranks_of(plan, read.dp), ",")), std::to_string(read.epoch),
-         std::to_string(read.sequence), text_of(read.tokens)});
+    table.rows.push_back({std::to_string(read.step), std::to_string(read.microbatch),
+                          std::to_string(read.dp),
+                          fmt::format("{}", fmt::join(ranks_of(plan, read.dp), ",")),
+                          text_of(read.epoch), text_of(read.sequence), text_of(read.tokens)});
   output("{}", reports::to_text(table));
 }
 

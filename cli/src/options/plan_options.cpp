@@ -137,7 +137,9 @@ void add_workload_options(Command& command, PlanOptions& options) {
   add_cluster_options(command, options);
   command
       .option("-n,--gpus,--ranks", options.ranks,
-              "ranks to use; the cluster is resized to hold exactly these")
+              "ranks to use; the cluster is resized to hold exactly these. Beside a plan's file: "
+              "the plan is made again for as many")
+      .beside_plan()
       .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")
       .in_plan("workload.global_batch_size")
       .option("-s,--seq-len", options.seq_len, "tokens of a sequence; default: the model's most")
@@ -279,6 +281,10 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .in_plan("zero_shard_group")
       .option("--micro-batch", pins.micro_batch_size, "sequences of a micro-batch")
       .in_plan("micro_batch_size")
+      .flag(
+          "--uneven-batch", pins.uneven_batch,
+          "replicas may take unequal numbers of sequences; empty ones fill the last micro-batches")
+      .in_plan("uneven_batch")
       .choice("--recompute", pins.recompute, "activations that the backward pass computes again")
       .in_plan("recompute.kind")
       .option("--recompute-modules", options.recompute_modules,

@@ -32,6 +32,7 @@ SearchRequest search_for(const program::Plan& plan, const PricedOn& on) {
                         .memory_reserve = on.memory_reserve};
   request.constraints.rank_order = plan.rank_order;
   request.constraints.frozen = plan.frozen;
+  request.constraints.uneven_batch = plan.uneven_batch;
   request.constraints.expert_imbalance = plan.expected_expert_imbalance;
   request.constraints.expert_dispatch_fp8 = plan.expert_dispatch_fp8;
   return request;

@@ -164,6 +164,11 @@ constexpr std::array kPlanChoices = {
                             ? std::string("even")
                             : fmt::format("{}", fmt::join(plan.layers_per_stage, ","));
                }},
+    PlanChoice{"uneven_batch",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.uneven_batch = on_or_off(key, value);
+               },
+               [](const Plan& plan) { return text_of(plan.uneven_batch); }},
     PlanChoice{"ends_as_layers",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.count_ends_as_layers = on_or_off(key, value);
@@ -233,8 +238,9 @@ Assignment assignment_of(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals != std::string::npos) return {key_of(word.substr(0, equals)), word.substr(equals + 1)};
   const std::string key = key_of(word);
-  for (const std::string_view flag : {"sp", "expert_dispatch_fp8", "offload_optimizer",
-                                      "offload_parameters", "deterministic", "ends_as_layers"}) {
+  for (const std::string_view flag :
+       {"sp", "expert_dispatch_fp8", "offload_optimizer", "offload_parameters", "deterministic",
+        "ends_as_layers", "uneven_batch"}) {
     if (key == flag) return {key, "on"};
     if (key == fmt::format("no_{}", flag)) return {std::string(flag), "off"};
   }

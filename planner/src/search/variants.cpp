@@ -188,12 +188,12 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   const double before = even ? 1 : 0.45;
   const int least_layers_of_chunk = num_layers / chunks;
   const double least_layers = static_cast<double>(least_layers_of_chunk) * chunks / num_layers;
-  const double microbatches =
-      static_cast<double>(request.workload.global_batch_size) /
-      (static_cast<double>(candidate.micro_batch_size) * candidate.parallel.dp);
+  const std::int64_t microbatches = program::microbatches_of(
+      request.workload.global_batch_size, candidate.micro_batch_size, candidate.parallel.dp);
   // What is recomputed does not wait for the stage behind.
   const double waited = whole_backwards ? busy - core.busy.recompute : core.busy.forward;
-  const double filling = before * least_layers * waited * (pp - 1) / (microbatches * schedule.vpp);
+  const double filling = before * least_layers * waited * (pp - 1) /
+                         (static_cast<double>(microbatches) * schedule.vpp);
   return (1 - kBoundSlack) * (busy + filling);
 }
 

@@ -44,6 +44,19 @@ int shrunk_microbatches(const Plan& plan, const ParallelConfig& parallel) {
   return std::min(all, all % plan.parallel.pp == 0 ? 4 : 3);
 }
 
+/// Sequences of the small plan: as many micro-batches as shrunk_microbatches() says, the last ones
+/// of them with empty sequences where the plan's are. A micro-batch that is empty as a whole stays
+/// one, and so does one that is empty in part, as far as the small plan's size allows.
+std::int64_t shrunk_global_batch(const Plan& plan, const Plan& twin) {
+  const std::int64_t round = twin.sequences_per_round();
+  const std::int64_t all = shrunk_microbatches(plan, twin.parallel) * round;
+  const std::int64_t empty = plan.empty_sequences();
+  if (empty == 0 || round == 1) return all;
+  std::int64_t kept = empty % plan.micro_batch_size != 0 && twin.micro_batch_size > 1 ? 1 : 0;
+  if (empty >= plan.micro_batch_size && twin.parallel.dp > 1) kept += twin.micro_batch_size;
+  return all - std::clamp<std::int64_t>(kept, 1, round - 1);
+}
+
 ParallelConfig shrunk_parallel(const Plan& plan, const ParallelConfig& degrees) {
   ParallelConfig parallel = degrees;
   parallel.sp = plan.parallel.sp && degrees.tp > 1;
@@ -132,8 +145,7 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
                           .float8 = float8,
                           .chooses_all = rounds});
   twin.workload.optimizer = shrunk_optimizer(twin);
-  twin.workload.global_batch_size = std::int64_t{shrunk_microbatches(plan, twin.parallel)} *
-                                    twin.micro_batch_size * twin.parallel.dp;
+  twin.workload.global_batch_size = shrunk_global_batch(plan, twin);
   twin.bucket_bytes = std::min(plan.bucket_bytes, kBucketBytes);
   shrink_documents(plan, twin);
   twin.frozen = shrunk_patterns(plan.frozen, plan.model.num_layers, layers.num_layers);

@@ -42,6 +42,10 @@ const std::vector<Technique>& marks() {
       {"offloaded optimizer", [](const Plan& p) { return p.offload_optimizer; }},
       {"offloaded parameters", [](const Plan& p) { return p.offload_parameters; }},
       {"offloaded activations", [](const Plan& p) { return p.offload_activations > 0; }},
+      {"an empty micro-batch",
+       [](const Plan& p) { return p.empty_sequences() >= p.micro_batch_size; }},
+      {"a micro-batch empty in part",
+       [](const Plan& p) { return p.empty_sequences() % p.micro_batch_size != 0; }},
       {"progress thread", [](const Plan& p) { return p.progress_thread; }},
   };
   return kAll;

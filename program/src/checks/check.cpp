@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "checks/batch_errors.hpp"
 #include "checks/expert_errors.hpp"
 #include "checks/not_lowered.hpp"
 #include "checks/step_limits.hpp"
@@ -533,14 +534,8 @@ class Checker {
   }
 
   void batch() {
-    const std::int64_t replica = static_cast<std::int64_t>(plan_.micro_batch_size) * parallel_.dp;
-    const std::int64_t global = plan_.workload.global_batch_size;
-    if (global % replica != 0)
-      fail("batch",
-           fmt::format("global_batch_size ({}) is not divisible by micro_batch_size({}) * dp({}) = "
-                       "{}; nearest: {}",
-                       global, plan_.micro_batch_size, parallel_.dp, replica,
-                       std::max<std::int64_t>(1, (global + replica / 2) / replica) * replica));
+    for (Violation& violation : batch_errors(plan_))
+      fail(std::move(violation.rule), std::move(violation.message));
     if (model_.mtp_layers >= plan_.workload.seq_len)
       fail("predictions",
            fmt::format("mtp_layers({}) of {} is not below workload.seq_len({}): no sequence has a "

@@ -37,8 +37,7 @@ std::vector<Violation> beyond_limits(const Plan& plan) {
         {"tokens", fmt::format("micro_batch_size({}) * seq_len({}) = {} tokens; at most {} are "
                                "supported: use a smaller micro_batch_size",
                                plan.micro_batch_size, seq_len, tokens, limits::kTokens)});
-  const std::int64_t microbatches =
-      global / (static_cast<std::int64_t>(plan.micro_batch_size) * parallel.dp);
+  const std::int64_t microbatches = plan.num_microbatches();
   const std::int64_t generated = generated_microbatches(plan.schedule, parallel.pp, microbatches);
   const double tasks =
       static_cast<double>(parallel.pp) * parallel.vpp * static_cast<double>(generated);

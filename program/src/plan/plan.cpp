@@ -82,11 +82,22 @@ std::int64_t most_routed_rows(const Plan& plan) {
   return std::min(most, capacity * held * plan.micro_batch_size * replicas);
 }
 
+std::int64_t place_in_step(const Plan& plan, int microbatch, int dp, int i) {
+  return (std::int64_t{microbatch} * plan.parallel.dp + dp) * plan.micro_batch_size + i;
+}
+
+int real_sequences(const Plan& plan, int microbatch, int dp) {
+  const std::int64_t left =
+      plan.workload.global_batch_size - place_in_step(plan, microbatch, dp, 0);
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, plan.micro_batch_size));
+}
+
 Plan on_stack(Plan plan, std::string software) {
   plan.stack = {.software = std::move(software), .settings = {}};
   if (plan.stack.is_own()) return plan;
   plan.expert_node_ranks = 0;  // another's exchange is a setting of the stack
   plan.expert_dispatch_fp8 = false;
+  plan.uneven_batch = false;
   return plan;
 }
 

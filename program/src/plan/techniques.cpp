@@ -52,6 +52,7 @@ const std::vector<Technique>& techniques() {
       {"cp-ulysses", over_context<ContextMethod::Ulysses>},
       {"cp-hybrid", [](const Plan& p) { return p.max_tokens_per_rank > 0; }},
       {"dp", [](const Plan& p) { return p.parallel.dp > 1; }},
+      {"uneven", [](const Plan& p) { return p.empty_sequences() > 0; }},
       {"zero1", zero<1>},
       {"zero2", zero<2>},
       {"zero3", zero<3>},

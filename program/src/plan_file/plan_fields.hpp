@@ -135,6 +135,10 @@ void fields(Visitor& v, PlanFile& f) {
              at_most(static_cast<double>(limits::kScheduleBytes)));
   v.optional("micro_batch_size", f.plan.micro_batch_size, "sequences of a micro-batch",
              between(1, limits::kTokens));
+  v.optional(
+      "uneven_batch", f.plan.uneven_batch,
+      "replicas may take unequal numbers of sequences of the global batch: empty ones, which "
+      "no loss counts, fill the last micro-batches");
   v.optional("recompute", f.plan.recompute, "activation recomputation");
   v.optional("layers_per_stage", f.plan.layers_per_stage,
              "layers of each of the pp * vpp virtual stages; empty = as even as possible",

@@ -37,6 +37,12 @@ std::string schedule_sentence(const Plan& plan) {
       fmt::format("A step is {} on each replica, of {} of {} tokens.",
                   plural(plan.num_microbatches(), "micro-batch", "es"),
                   plural(plan.micro_batch_size, "sequence"), grouped(plan.workload.seq_len));
+  if (const std::int64_t empty = plan.empty_sequences(); empty > 0)
+    text += fmt::format(
+        " {} of the last sequences {} empty and {} in no loss: replicas share the global batch of "
+        "{} unevenly.",
+        empty, empty == 1 ? "is" : "are", empty == 1 ? "counts" : "count",
+        grouped(plan.workload.global_batch_size));
   if (program::overlaps_tasks(plan.schedule))
     text += " Forwards run beside backwards of other micro-batches.";
   if (plan.parallel.pp == 1) return text;

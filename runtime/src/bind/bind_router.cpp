@@ -1,4 +1,6 @@
 // The router of a mixture of experts: its linear layer and choice, its losses, its loads.
+#include <algorithm>
+
 #include "bind/bound_operands.hpp"
 #include "core/error.hpp"
 
@@ -34,6 +36,19 @@ std::int64_t counted_seq_len(const program::Program& program) {
 }
 
 }  // namespace
+
+std::int64_t OperatorBinder::Body::real_sequences(const Operands& o) const {
+  const program::Plan& plan = program_.plan;
+  if (plan.empty_sequences() == 0) return o.sizes.sequences;  // which a measurement may choose
+  return program::real_sequences(plan, o.instance.microbatch.value(), place_.coordinates.dp);
+}
+
+std::int64_t OperatorBinder::Body::empty_tokens(const Operands& o, std::int64_t tokens) const {
+  if (program_.plan.empty_sequences() == 0) return 0;
+  const std::int64_t first = o.work.tokens_sharded ? place_.tp_rank * tokens : 0;
+  const std::int64_t real = real_sequences(o) * local_seq_len() - first;
+  return tokens - std::clamp<std::int64_t>(real, 0, tokens);
+}
 
 /// The tokens of this rank in their sequences; `load` is the operand with the sequences' counts.
 kernels::SequenceCounts OperatorBinder::Body::sequence_counts(const Operands& o, std::size_t load,
@@ -128,6 +143,7 @@ std::function<void()> OperatorBinder::Body::bind_router_input_grad(const Operand
                   .counts = balanced ? sequence_counts(o, 4, tokens) : kernels::SequenceCounts{},
                   .lse = z_loss ? o.in<float>(balanced ? 5 : 4) : nullptr,
                   .loss_scale = gradient_scale_,
+                  .uncounted_tokens = empty_tokens(o, tokens),
                   .dlogits = o.out(0),
                   .dlogits_stride = experts}),
               ready(kernels::LinearInputGrad{
@@ -144,7 +160,7 @@ std::function<void()> OperatorBinder::Body::bind_router_input_grad(const Operand
 /// The load of each expert over the step, or of each sequence.
 std::function<void()> OperatorBinder::Body::bind_router_load(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
-  kernels::ExpertLoad call{.tokens = choices[0],
+  kernels::ExpertLoad call{.tokens = choices[0] - empty_tokens(o, choices[0]),
                            .experts = o.work.attributes.num_experts,
                            .top_k = static_cast<int>(choices[1]),
                            .choices = o.in<std::int32_t>(0)};
@@ -166,7 +182,7 @@ std::function<void()> OperatorBinder::Body::bind_router_losses(const Operands& o
   const bool z_loss = a.router.z_loss_coefficient != 0;
   auto* sums = o.out<double>(0);
   return ready(kernels::RouterLosses{
-      .tokens = tokens,
+      .tokens = tokens - empty_tokens(o, tokens),
       .experts = a.num_experts,
       .balance_weight = balanced ? balance_weight(a, seq_len()) : 0.0F,
       .z_weight = static_cast<float>(a.router.z_loss_coefficient),
@@ -187,6 +203,7 @@ std::function<void()> OperatorBinder::Body::bind_limit_choices(const Operands& o
                                      .counts = sequence_counts(o, 1, choices[0]),
                                      .part = place_.coordinates.cp * sharing_tp_ranks +
                                              (o.work.tokens_sharded ? place_.tp_rank : 0),
+                                     .uncounted_tokens = empty_tokens(o, choices[0]),
                                      .choices = o.in<std::int32_t>(0),
                                      .kept = o.out<std::int32_t>(0)});
 }

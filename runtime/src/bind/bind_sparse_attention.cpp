@@ -29,9 +29,11 @@ kernels::Indexer OperatorBinder::Body::indexer_of(const Operands& o) const {
 }
 
 std::function<void()> OperatorBinder::Body::bind_select_keys(const Operands& o) {
-  return ready(kernels::SelectKeysForward{.indexer = indexer_of(o),
-                                          .top_k = o.work.attributes.selected_keys,
-                                          .choices = o.out<std::int32_t>(0)});
+  return ready(
+      kernels::SelectKeysForward{.indexer = indexer_of(o),
+                                 .top_k = o.work.attributes.selected_keys,
+                                 .choices = o.out<std::int32_t>(0),
+                                 .uncounted_sequences = o.sizes.sequences - real_sequences(o)});
 }
 
 std::function<void()> OperatorBinder::Body::bind_indexer_loss(const Operands& o) {

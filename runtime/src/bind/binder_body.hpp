@@ -73,6 +73,10 @@ class OperatorBinder::Body {
   std::function<void()> bind_router_load(const Operands& o);
   std::function<void()> bind_router_losses(const Operands& o);
   std::function<void()> bind_limit_choices(const Operands& o);
+  /// Sequences of the global batch in the operation's micro-batch, and of the `tokens` that this
+  /// rank has of it those of empty sequences: the last ones, which no loss counts.
+  std::int64_t real_sequences(const Operands& o) const;
+  std::int64_t empty_tokens(const Operands& o, std::int64_t tokens) const;
   kernels::SequenceCounts sequence_counts(const Operands& o, std::size_t load,
                                           std::int64_t tokens) const;
   std::function<void()> bind_dispatch_plan(const Operands& o);

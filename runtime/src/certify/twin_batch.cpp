@@ -1,6 +1,8 @@
 #include "certify/twin_batch.hpp"
 
+#include "kernels/training/cross_entropy.hpp"
 #include "program/context/context.hpp"
+#include "runtime/data/data.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -58,13 +60,15 @@ StepBatch twin_batch(const program::Plan& plan, const program::Coordinates& plac
       program::context_shard(plan.workload.seq_len, plan.parallel.cp, place.cp);
   for (int m = 0; m < plan.num_microbatches(); ++m)
     for (int i = 0; i < plan.micro_batch_size; ++i) {
-      const std::int64_t sequence = (m * plan.parallel.dp + place.dp) * plan.micro_batch_size + i;
+      const auto [sequence, is_empty] = held_sequence(plan, m, place.dp, i);
       for (std::int64_t t = 0; t < own.length; ++t) {
         const std::int64_t position = own.position(t);
         batch.ids.push_back(token(seed, sequence, position, vocabulary));
-        batch.targets.push_back(classes ? -1 : token(seed, sequence, position + 1, vocabulary));
+        batch.targets.push_back(classes || is_empty
+                                    ? kernels::kIgnoredTarget
+                                    : token(seed, sequence, position + 1, vocabulary));
       }
-      if (classes)
+      if (classes && !is_empty)
         batch.targets[static_cast<std::size_t>(m * plan.tokens_per_microbatch() + i)] =
             static_cast<std::int32_t>(sequence % plan.model.num_classes);
     }

@@ -154,8 +154,11 @@ DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan) {
           .evaluation = {file.size() - held_out, file.size()}};
 }
 
-std::int64_t place_in_step(const program::Plan& plan, int microbatch, int dp, int i) {
-  return (std::int64_t{microbatch} * plan.parallel.dp + dp) * plan.micro_batch_size + i;
+HeldSequence held_sequence(const program::Plan& plan, int microbatch, int dp, int i) {
+  const int real = program::real_sequences(plan, microbatch, dp);
+  if (i < real) return {.place_in_step = program::place_in_step(plan, microbatch, dp, i)};
+  return {.place_in_step = real > 0 ? program::place_in_step(plan, microbatch, dp, 0) : 0,
+          .is_empty = true};
 }
 
 Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& plan,
@@ -247,21 +250,21 @@ void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBat
   const auto tokens = static_cast<std::size_t>(microbatches * plan_.tokens_per_microbatch());
   batch.ids.resize(tokens);
   batch.targets.resize(tokens);
+  const std::int64_t first_of_step = step * plan_.workload.global_batch_size;
   std::size_t out = 0;
   for (int m = 0; m < microbatches; ++m)
     for (int i = 0; i < plan_.micro_batch_size; ++i) {
-      const std::int64_t of_step = place_in_step(plan_, m, place.dp, i);
-      const std::int64_t first =
-          first_token(sequence(step * plan_.workload.global_batch_size + of_step));
+      const HeldSequence held = held_sequence(plan_, m, place.dp, i);
+      const std::int64_t first = first_token(sequence(first_of_step + held.place_in_step));
       for (std::int64_t t = 0; t < own.length; ++t, ++out) {
         const std::int64_t token = first + own.position(t);
         batch.ids[out] = checked(token);
-        batch.targets[out] = checked(token + 1);
+        batch.targets[out] = held.is_empty ? kernels::kIgnoredTarget : checked(token + 1);
       }
     }
 }
 
-/// A micro-batch has one target a sequence; the rest of their place is not read.
+/// A micro-batch has one target a sequence, an empty one none; the rest of their place is not read.
 void Sampler::load_classes(std::int64_t step, const program::Coordinates& place,
                            StepBatch& batch) const {
   const std::int64_t seq_len = plan_.workload.seq_len;
@@ -269,15 +272,16 @@ void Sampler::load_classes(std::int64_t step, const program::Coordinates& place,
   const int microbatches = plan_.num_microbatches();
   batch.ids.resize(static_cast<std::size_t>(microbatches * tokens));
   batch.targets.assign(static_cast<std::size_t>(microbatches * tokens), kernels::kIgnoredTarget);
+  const std::int64_t first_of_step = step * plan_.workload.global_batch_size;
   batch.loss_tokens = static_cast<double>(plan_.workload.global_batch_size);
   for (int m = 0; m < microbatches; ++m)
     for (int i = 0; i < plan_.micro_batch_size; ++i) {
-      const std::int64_t of_step = place_in_step(plan_, m, place.dp, i);
-      const std::int64_t first =
-          first_token(sequence(step * plan_.workload.global_batch_size + of_step));
+      const HeldSequence held = held_sequence(plan_, m, place.dp, i);
+      const std::int64_t first = first_token(sequence(first_of_step + held.place_in_step));
       for (std::int64_t t = 0; t < seq_len; ++t)
         batch.ids[static_cast<std::size_t>(m * tokens + i * seq_len + t)] = checked(first + t);
-      batch.targets[static_cast<std::size_t>(m * tokens + i)] = class_at(first + seq_len);
+      if (!held.is_empty)
+        batch.targets[static_cast<std::size_t>(m * tokens + i)] = class_at(first + seq_len);
     }
 }
 

@@ -1,5 +1,8 @@
 #include "data/packed_batch.hpp"
 
+#include <algorithm>
+
+#include "kernels/training/cross_entropy.hpp"
 #include "program/context/packing.hpp"
 #include "runtime/data/data.hpp"
 
@@ -23,7 +26,7 @@ PackedTokens packed_tokens(const program::PackedSequence& documents, std::int64_
                            const std::function<std::int32_t(int document, std::int64_t)>& token) {
   PackedTokens packed{.documents = documents,
                       .ids = std::vector<std::int32_t>(at(seq_len), padding),
-                      .targets = std::vector<std::int32_t>(at(seq_len), -1)};
+                      .targets = std::vector<std::int32_t>(at(seq_len), kernels::kIgnoredTarget)};
   for (int d = 0; d < documents.num_documents(); ++d) {
     const program::Document document = documents.document(d);
     for (std::int64_t i = 0; i < document.length; ++i) {
@@ -48,7 +51,9 @@ void load_packed(const program::Plan& plan, const program::Coordinates& place,
     std::vector<PackedTokens> tokens;
     std::vector<program::PackedSequence> documents;
     for (int i = 0; i < plan.micro_batch_size; ++i) {
-      tokens.push_back(sequence(place_in_step(plan, m, place.dp, i)));
+      const HeldSequence held = held_sequence(plan, m, place.dp, i);
+      tokens.push_back(sequence(held.place_in_step));
+      if (held.is_empty) std::ranges::fill(tokens.back().targets, kernels::kIgnoredTarget);
       documents.push_back(tokens.back().documents);
     }
     const std::vector<std::int64_t> held =

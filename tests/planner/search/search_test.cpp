@@ -55,6 +55,7 @@ double fastest_by_brute_force(const SearchRequest& request, const FakeWeights& w
             plan.workload = request.workload;
             plan.parallel = {.tp = tp, .pp = pp, .dp = dp, .sp = variant % 2 == 1};
             plan.micro_batch_size = size;
+            plan.uneven_batch = request.constraints.uneven_batch;
             plan.recompute.kind = static_cast<program::RecomputeKind>(variant / 2 % 3);
             plan.schedule = static_cast<program::ScheduleKind>(variant / 6);
             if (!program::check(plan).empty()) continue;
@@ -80,6 +81,25 @@ TEST_CASE("the fastest plan of the space is found", "[planner][search]") {
       CHECK(found(request, weights).ranked.front().estimate.step_time_s ==
             Approx(fastest_by_brute_force(request, weights)));
     }
+}
+
+TEST_CASE("with an uneven batch the fastest plan is found, whatever divides", "[planner][search]") {
+  for (const FakeWeights& weights : {FakeWeights{.tp_s = 5}, FakeWeights{.dp_s = 5}})
+    for (const int num_ranks : {3, 5, 6, 7, 8}) {
+      INFO(num_ranks << " ranks");
+      SearchRequest request = small_request(num_ranks);
+      request.constraints.uneven_batch = true;
+      const program::Plan plan = found(request, weights).ranked.front().plan;
+      CHECK(plan.uneven_batch);
+      CHECK(program::check(plan).empty());
+      CHECK(fake_estimate(plan, weights).step_time_s ==
+            Approx(fastest_by_brute_force(request, weights)));
+    }
+  SearchRequest seven = small_request(7);
+  seven.constraints.pp = 1;
+  CHECK(std::holds_alternative<InfeasibleResult>(search(seven, fake_costs({}), serial())));
+  seven.constraints.uneven_batch = true;
+  CHECK(found(seven).ranked.front().plan.parallel.dp == 7);
 }
 
 TEST_CASE("memory decides which plan is the fastest", "[planner][search]") {

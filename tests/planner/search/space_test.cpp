@@ -52,6 +52,28 @@ TEST_CASE("replicas that do not divide the batch have one candidate for all size
   CHECK(candidates.size() == 3 * 4);  // one size, three kinds of recompute, four stages of ZeRO
 }
 
+TEST_CASE("an uneven batch has every size that saves a micro-batch", "[planner][space]") {
+  // 16 sequences on 3 replicas: 6, 3 and 2 micro-batches of 1, 2 and 3 sequences; 4 and 5 take 2,
+  // too; 6 takes one, 7 as well, and 8 leaves the last replica without a sequence.
+  const auto sizes = [](int ranks, std::int64_t batch, bool uneven) {
+    std::vector<int> found;
+    for (const Candidate& candidate :
+         enumerate(small_model(), {.seq_len = 128, .global_batch_size = batch}, {ranks},
+                   Constraints{.tp = 1,
+                   .pp = 1,
+                   .zero_stage = 0,
+                   .uneven_batch = uneven,
+                   .recompute = program::RecomputeKind::None}))
+      found.push_back(candidate.micro_batch_size);
+    return found;
+  };
+  CHECK(sizes(3, 16, true) == std::vector<int>{1, 2, 3, 6});
+  CHECK(sizes(3, 16, false) == std::vector<int>{1});
+  CHECK(sizes(4, 16, true) == std::vector<int>{1, 2, 4});
+  CHECK(sizes(4, 16, false) == std::vector<int>{1, 2, 4});
+  CHECK(sizes(7, 8, true) == std::vector<int>{1});  // two would leave three replicas idle
+}
+
 TEST_CASE("pins are never overridden", "[planner][space]") {
   const Constraints pins{.tp = 1,
                          .pp = 2,

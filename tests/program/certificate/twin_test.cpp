@@ -115,6 +115,29 @@ TEST_CASE("what a plan may lose as it shrinks is in some twin", "[certificate]")
   CHECK(partly);
 }
 
+TEST_CASE("an uneven batch stays uneven in twins", "[certificate]") {
+  Plan plan = large_plan("llama3-8b", {.tp = 2, .pp = 2, .dp = 12, .sp = true});
+  plan.micro_batch_size = 4;
+  plan.uneven_batch = true;
+  plan.zero_stage = 1;
+  const std::int64_t round = plan.sequences_per_round();
+  const auto twins_with = [&](std::int64_t empty) {
+    plan.workload.global_batch_size = 5 * round - empty;
+    const TwinSet set = twins_of(plan, TwinPrecision::Exact);
+    check_covered(plan, set);
+    CHECK(set.uncovered.empty());
+    return set;
+  };
+  for (const std::int64_t empty : {1, 4, 9, 47}) {
+    INFO(empty << " empty sequences");
+    const TwinSet set = twins_with(empty);
+    CHECK(all_names(set).contains("an empty micro-batch") == (empty >= 4));
+    CHECK(all_names(set).contains("a micro-batch empty in part") == (empty % 4 != 0));
+    for (const Twin& twin : set.twins)
+      if (has(twin, {"uneven"})) CHECK(twin.plan.empty_sequences() > 0);
+  }
+}
+
 TEST_CASE("a model keeps its features at small sizes", "[certificate]") {
   Plan plan = large_plan("deepseek-v3", {.tp = 4, .dp = 16, .ep = 32, .sp = true});
   const TwinSet set = twins_of(plan, TwinPrecision::Exact);

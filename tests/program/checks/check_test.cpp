@@ -216,9 +216,55 @@ TEST_CASE("The global batch must divide into micro-batches of all replicas", "[p
   plan.micro_batch_size = 2;
   plan.workload.global_batch_size = 19;
   CHECK(message_of(plan, "batch") ==
-        "global_batch_size (19) is not divisible by micro_batch_size(2) * dp(4) = 8; nearest: 16");
-  plan.workload.global_batch_size = 3;
-  CHECK_THAT(message_of(plan, "batch"), Contains("nearest: 8"));
+        "global_batch_size (19) is not divisible by micro_batch_size(2) * dp(4) = 8; nearest: 16; "
+        "or uneven_batch (--uneven-batch): 4 replicas take 6, 5, 4 and 4 sequences in 3 "
+        "micro-batches each, and 5 of 24 computed are empty");
+  plan.parallel.dp = 5;
+  plan.micro_batch_size = 1;
+  CHECK_THAT(message_of(plan, "batch"), Contains("5 replicas take 3 to 4 sequences in 4"));
+  plan.workload.global_batch_size = 3;  // two replicas would have none
+  CHECK(message_of(plan, "batch") ==
+        "global_batch_size (3) is not divisible by micro_batch_size(1) * dp(5) = 5; nearest: 5");
+}
+
+TEST_CASE("An uneven batch leaves no replica without a sequence", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.dp = 3});
+  plan.workload.global_batch_size = 16;
+  plan.uneven_batch = true;
+  CHECK(check(plan).empty());
+  CHECK(plan.num_microbatches() == 6);
+  CHECK(plan.empty_sequences() == 2);
+  int real = 0;
+  for (int m = 0; m < 6; ++m)
+    for (int dp = 0; dp < 3; ++dp) {
+      CHECK(real_sequences(plan, m, dp) == (m == 5 && dp > 0 ? 0 : 1));
+      real += real_sequences(plan, m, dp);
+    }
+  CHECK(real == 16);
+  plan.micro_batch_size = 7;  // 7, 7 and 2
+  CHECK(check(plan).empty());
+  plan.micro_batch_size = 8;
+  CHECK(message_of(plan, "uneven-batch") ==
+        "uneven_batch: with micro_batch_size(8) * dp(3) = 24 some of the replicas have no sequence "
+        "of the global batch (16); nearest: micro_batch_size 7");
+  plan = make_plan(llama_style(), {.dp = 4});
+  plan.workload.global_batch_size = 2;
+  plan.uneven_batch = true;
+  CHECK_THAT(message_of(plan, "uneven-batch"), Contains("nearest: dp 2"));
+}
+
+TEST_CASE("A batch that divides is the same plan with and without uneven_batch",
+          "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.dp = 2});
+  const int microbatches = plan.num_microbatches();
+  plan.uneven_batch = true;
+  CHECK(plan.num_microbatches() == microbatches);
+  CHECK(plan.empty_sequences() == 0);
+  CHECK(check(plan).empty());
+  plan.stack.software = "megatron-core";
+  CHECK(check(plan).empty());
+  plan.workload.global_batch_size += 1;
+  CHECK_THAT(message_of(plan, "uneven-batch"), Contains("meshplan's own program"));
 }
 
 TEST_CASE("A wrong rank order is refused with a valid one", "[program][check]") {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -225,6 +226,82 @@ TEST_CASE("a step trains on the same sequences whatever the plan", "[runtime][da
   }
 }
 
+namespace {
+
+/// First tokens of the sequences that all ranks of a step have targets for; each sequence has
+/// targets for all of its tokens or for none.
+std::vector<std::int64_t> trained_in(const Sampler& sampler, const program::Plan& plan,
+                                     std::int64_t step) {
+  std::vector<std::int64_t> firsts;
+  const std::int64_t seq_len = plan.workload.seq_len;
+  for (int dp = 0; dp < plan.parallel.dp; ++dp) {
+    StepBatch batch;
+    sampler.load(step, {.dp = dp}, batch);
+    CHECK(batch.loss_tokens == 0);  // all tokens of the global batch, whatever is empty
+    CHECK(std::ssize(batch.ids) ==
+          plan.num_microbatches() * plan.micro_batch_size * plan.workload.seq_len);
+    REQUIRE(batch.targets.size() == batch.ids.size());
+    for (auto row = 0L; row < std::ssize(batch.ids); row += seq_len) {
+      const auto targets = std::span(batch.targets).subspan(row, seq_len);
+      const auto ignored = std::ranges::count(targets, -1);
+      CHECK((ignored == 0 || ignored == seq_len));
+      if (ignored > 0) continue;
+      firsts.push_back(batch.ids[row]);
+      CHECK(targets.back() == firsts.back() + seq_len);
+    }
+  }
+  return firsts;
+}
+
+}  // namespace
+
+TEST_CASE("replicas that take unequal numbers of sequences see each once", "[runtime][data]") {
+  constexpr int kSequences = 96;  // an epoch is 12 steps of 8
+  const DataFile data("uneven.u16", counting_u16(4 * kSequences + 1));
+  const TokenFile file(data.path());
+  std::vector<std::vector<std::int64_t>> expected;
+  for (const int dp : {1, 4, 3, 5, 7})
+    for (const int micro_batch : {1, 2, 3}) {
+      program::Plan plan = make_plan(dp, micro_batch);
+      if (micro_batch * (dp - 1) >= plan.workload.global_batch_size) continue;  // one is idle
+      plan.uneven_batch = true;
+      INFO("dp " << dp << " micro-batch " << micro_batch);
+      const Sampler sampler(file, {0, file.size()}, plan, 9);
+      std::vector<std::vector<std::int64_t>> steps;
+      std::multiset<std::int64_t> epoch;
+      for (std::int64_t step = 0; step < kSequences / 8; ++step) {
+        steps.push_back(trained_in(sampler, plan, step));
+        CHECK(steps.back().size() == 8);
+        std::ranges::sort(steps.back());
+        epoch.insert(steps.back().begin(), steps.back().end());
+      }
+      CHECK(epoch.size() == kSequences);
+      CHECK(std::set(epoch.begin(), epoch.end()).size() == kSequences);
+      if (expected.empty()) expected = steps;
+      CHECK(steps == expected);
+    }
+}
+
+TEST_CASE("an empty sequence has the tokens of its micro-batch's first one", "[runtime][data]") {
+  const DataFile data("empty.u16", counting_u16(4 * 32 + 1));
+  const TokenFile file(data.path());
+  program::Plan plan = make_plan(2, 3);  // 8 of 12: rank 0 has 3 + 2, rank 1 has 3 + 0
+  plan.uneven_batch = true;
+  REQUIRE(plan.num_microbatches() == 2);
+  REQUIRE(plan.empty_sequences() == 4);
+  const Sampler sampler(file, {0, file.size()}, plan, 2);
+  StepBatch first, second;
+  sampler.load(0, {.dp = 0}, first);
+  sampler.load(0, {.dp = 1}, second);
+  const auto ids = [](const StepBatch& batch, int sequence) {
+    return std::vector(batch.ids.begin() + 4 * sequence, batch.ids.begin() + 4 * sequence + 4);
+  };
+  CHECK(ids(first, 5) == ids(first, 3));
+  for (const int sequence : {3, 4, 5}) CHECK(ids(second, sequence) == ids(first, 0));
+  CHECK(std::ranges::count(first.targets, -1) == 4);
+  CHECK(std::ranges::count(second.targets, -1) == 12);
+}
+
 TEST_CASE("the order that is told is the order that is read", "[runtime][data]") {
   const DataFile data("told.u16", counting_u16(203));
   const TokenFile file(data.path());
@@ -393,6 +470,29 @@ TEST_CASE("a classifier's sequences come with their class, whatever the plan",
       }
       CHECK(seen.size() == 8);
     }
+}
+
+TEST_CASE("an empty sequence of a classifier has no class", "[runtime][data][classes]") {
+  const DataFile data("uneven-classes.u16", classified_u16(20));
+  const TokenFile file(data.path());
+  program::Plan plan = classifier_plan(3, 2);  // 8 of 12
+  plan.uneven_batch = true;
+  const Sampler sampler(file, {0, file.size()}, plan, 1);
+  std::multiset<std::int64_t> seen;
+  for (int rank = 0; rank < 3; ++rank) {
+    StepBatch batch;
+    sampler.load(0, {.dp = rank}, batch);
+    CHECK(batch.loss_tokens == 8);
+    for (int m = 0; m < plan.num_microbatches(); ++m)
+      for (int i = 0; i < 2; ++i)
+        if (const auto row = static_cast<std::size_t>(8 * m + i); batch.targets[row] >= 0) {
+          const std::int32_t token = batch.ids[static_cast<std::size_t>(8 * m + 4 * i)];
+          CHECK(batch.targets[row] == token / 10 % 3);
+          seen.insert(token);
+        }
+  }
+  CHECK(seen.size() == 8);
+  CHECK(std::set(seen.begin(), seen.end()).size() == 8);
 }
 
 TEST_CASE("what is held out of a classifier's file is whole sequences",

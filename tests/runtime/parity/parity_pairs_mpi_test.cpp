@@ -47,6 +47,7 @@ struct Parts {
   bool hybrid_zero = false, hybrid_context = false, packed = false, experts = false, latent = false;
   bool by_node = false, float8_dispatch = false;
   bool frozen = false;
+  bool uneven = false;
   bool whole_modules = false;  // recomputed, products included
 };
 
@@ -83,6 +84,8 @@ Plan plan_of(const Parts& parts) {
   plan.workload.seq_len = 32;
   program::set_precision(plan.workload, parts.precision);
   if (parts.precision == Precision::Fp8) plan.workload.seq_len = 64;  // 16 tokens on every rank
+  if (parts.uneven) --plan.workload.global_batch_size;
+  plan.uneven_batch = parts.uneven;
   if (parts.packed) plan.workload.documents = {.packed = true, .end_of_document = 0};
   plan.schedule = parts.schedule;
   plan.context_parallel = parts.method;
@@ -156,6 +159,7 @@ const std::map<std::string, Change> kChanges = {
     {"cp-ulysses", [](Parts& p) { use_context(p, ContextMethod::Ulysses); }},
     {"cp-hybrid", [](Parts& p) { p.parallel.cp = 2, p.packed = p.hybrid_context = true; }},
     {"dp", [](Parts& p) { p.parallel.dp = std::max(p.parallel.dp, 2); }},
+    {"uneven", [](Parts& p) { p.parallel.dp = std::max(p.parallel.dp, 2), p.uneven = true; }},
     {"zero1", [](Parts& p) { use_zero(p, 1); }},
     {"zero2", [](Parts& p) { use_zero(p, 2); }},
     {"zero3", [](Parts& p) { use_zero(p, 3); }},
@@ -254,9 +258,9 @@ struct PairJob : ParityJob {
     alone.model = plan.model;
     alone.workload = plan.workload;
     alone.frozen = plan.frozen;
-    const std::string key =
-        fmt::format("{} {} {} {}", plan.model.name, precision_name(plan.workload),
-                    plan.workload.documents.packed, plan.frozen.size());
+    const std::string key = fmt::format(
+        "{} {} {} {} {}", plan.model.name, precision_name(plan.workload),
+        plan.workload.documents.packed, plan.frozen.size(), plan.workload.global_batch_size);
     const auto [entry, fresh] = references.try_emplace(key);
     if (fresh) entry->second = run_alone(alone);
     return entry->second;
@@ -420,6 +424,8 @@ TEST_CASE("what the rules refuse of two techniques is what the documents say", "
   CHECK_FALSE(allowed("zero3", "zb-v"));
   CHECK(allowed("zero3", "interleaved"));
   CHECK(allowed("packed", "ep"));
+  CHECK(allowed("uneven", "ep"));
+  CHECK(allowed("uneven", "zero3"));
 }
 
 TEST_CASE("what the record covers", "[.coverage]") {

@@ -262,6 +262,34 @@ TEST_CASE("The estimate of divided frozen weights is the engine's time and the p
 }
 
 // Ranks with a core of their own for the thread overlap as GPUs do; the others win nothing by it.
+// What is computed is the same; of its tokens 16 of 18 sequences are of the batch.
+TEST_CASE("An uneven batch takes the time and memory of the one that fills it",
+          "[sim][estimator][uneven]") {
+  for (const ParallelConfig& parallel : {ParallelConfig{.dp = 3}, ParallelConfig{.pp = 2, .dp = 3},
+                                         ParallelConfig{.pp = 2, .vpp = 2, .dp = 3}})
+    for (const int stage : {0, 1, 3}) {
+      if (stage == 3 && parallel.pp > 1) continue;
+      for (const char* model : {"tiny-llama", "tiny-moe"}) {
+        program::Plan full = small_plan(model, parallel, 6);
+        full.zero_stage = stage;
+        program::Plan uneven = full;
+        uneven.uneven_batch = true;
+        uneven.workload.global_batch_size = 16;
+        REQUIRE(check(uneven).empty());
+        REQUIRE(uneven.empty_sequences() == 2);
+        INFO(name(uneven));
+        const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), parallel.world_size());
+        CHECK(played(uneven, cluster, false) == played(full, cluster, false));
+        CHECK(planned_bytes(uneven, cluster) == planned_bytes(full, cluster));
+        const StepPrediction of_uneven = Estimator(cluster).estimate(uneven);
+        const StepPrediction of_full = Estimator(cluster).estimate(full);
+        CHECK(of_uneven.step_time_s == of_full.step_time_s);
+        CHECK(of_uneven.peak_memory_bytes == of_full.peak_memory_bytes);
+        CHECK(of_uneven.mfu == Approx(of_full.mfu * 16 / 18));
+      }
+    }
+}
+
 TEST_CASE("Plans with a progress thread are estimated as the engine plays them",
           "[sim][estimator][zero]") {
   for (const int cores_per_rank : {1, 2})

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attention/operators.hpp"
 #include "attention/sparse_layout.hpp"
 #include "core/error.hpp"
@@ -51,7 +53,10 @@ void run(const Context& context, const SelectKeysForward& op) {
   require_scratch(context, scratch_bytes(context, op));
   const std::int64_t floats = select_keys_layout(op.indexer.shape).size;
   const std::int64_t queries = op.indexer.shape.query_len;
-  parallel_for(context.num_threads, tokens_of(op.indexer), 1, [&](Range range, int thread) {
+  const std::int64_t tokens = tokens_of(op.indexer);
+  const std::int64_t counted = tokens - op.uncounted_sequences * queries;
+  std::fill(op.choices + counted * op.top_k, op.choices + tokens * op.top_k, -1);
+  parallel_for(context.num_threads, counted, 1, [&](Range range, int thread) {
     float* scratch = context.thread_scratch(thread, floats);
     std::int64_t packed = -1;
     for (std::int64_t i = range.begin; i < range.end; ++i) {

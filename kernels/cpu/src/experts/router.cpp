@@ -161,7 +161,8 @@ void write_dlogits(const RouterBackward& op, std::int64_t t, float* dscores) {
   const float* dprobabilities = op.dprobabilities + t * op.top_k;
   for (int x = 0; x < op.experts; ++x)
     dscores[x] = op.dscores == nullptr ? 0.0F : op.dscores[t * op.experts + x];
-  if (op.balance_weight != 0.0F) add_balance_gradient(op, t, dscores);
+  const bool counted = t < op.tokens - op.uncounted_tokens;
+  if (op.balance_weight != 0.0F && counted) add_balance_gradient(op, t, dscores);
   float sum = 0.0F;
   float weighted = 0.0F;  // sum of dprobability * score
   for (int k = 0; k < op.top_k; ++k) {
@@ -176,7 +177,7 @@ void write_dlogits(const RouterBackward& op, std::int64_t t, float* dscores) {
   float mean = 0.0F;  // sum of dscore * score, for softmax
   for (int x = 0; x < op.experts; ++x) mean += dscores[x] * scores[x];
   // The z-loss z lse^2 has the gradient 2 z lse times the softmax.
-  if (op.z_weight != 0.0F) mean -= 2.0F * op.z_weight * *op.loss_scale * op.lse[t];
+  if (op.z_weight != 0.0F && counted) mean -= 2.0F * op.z_weight * *op.loss_scale * op.lse[t];
   for (int x = 0; x < op.experts; ++x) {
     const float gradient = op.score == RouterScore::Softmax
                                ? scores[x] * (dscores[x] - mean)
@@ -283,7 +284,9 @@ void run(const Context& context, const LimitChoices& op) {
   std::fill_n(taken, size, 0.0F);
   for (std::int64_t sequence = 0; sequence < op.counts.sequences; ++sequence)
     add_loads_before(op, sequence, taken + sequence * op.experts);
-  for (std::int64_t choice = 0; choice < op.tokens * op.top_k; ++choice) {
+  const std::int64_t counted = (op.tokens - op.uncounted_tokens) * op.top_k;
+  std::fill(op.kept + counted, op.kept + op.tokens * op.top_k, -1);
+  for (std::int64_t choice = 0; choice < counted; ++choice) {
     const std::int64_t sequence = (op.counts.first_token + choice / op.top_k) / op.counts.seq_len;
     const std::int32_t expert = op.choices[choice];
     const float before = taken[sequence * op.experts + expert]++;

@@ -61,7 +61,9 @@ __global__ void select_kernel(const SelectKeysForward op, unsigned* orders) {
   for (std::int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
     const std::int64_t sequence = token / shape.query_len;
     const Span keys = Visibility(op.indexer, sequence).keys_of(token - sequence * shape.query_len);
-    const int visible = keys.end > keys.begin ? static_cast<int>(keys.end - keys.begin) : 0;
+    const bool counted = sequence < shape.num_sequences - op.uncounted_sequences;
+    const int visible =
+        counted && keys.end > keys.begin ? static_cast<int>(keys.end - keys.begin) : 0;
     std::int32_t* choices = op.choices + token * op.top_k;
     if (visible <= op.top_k) {
       for (int c = static_cast<int>(threadIdx.x); c < op.top_k; c += kRowThreads)

@@ -155,7 +155,8 @@ __global__ void backward_kernel(const RouterBackward op) {
   float* dscores = dynamic_shared<float>() + warp * op.experts;
   for (int x = lane; x < op.experts; x += kWarp)
     dscores[x] = op.dscores != nullptr ? op.dscores[t * op.experts + x] : 0.0F;
-  if (op.balance_weight != 0.0F) add_balance_gradient(op, t, dscores, lane);
+  const bool counted = t < op.tokens - op.uncounted_tokens;  // the same in all lanes
+  if (op.balance_weight != 0.0F && counted) add_balance_gradient(op, t, dscores, lane);
   float sum = 0.0F;
   float weighted = 0.0F;  // sum of dprobability * score
   for (int k = lane; k < op.top_k; k += kWarp) {
@@ -175,7 +176,7 @@ __global__ void backward_kernel(const RouterBackward op) {
   for (int x = lane; x < op.experts; x += kWarp) mean += dscores[x] * scores[x];
   mean = warp_reduce(mean, Sum());
   // The z-loss z lse^2 has the gradient 2 z lse times the softmax.
-  if (op.z_weight != 0.0F) mean -= 2.0F * op.z_weight * *op.loss_scale * op.lse[t];
+  if (op.z_weight != 0.0F && counted) mean -= 2.0F * op.z_weight * *op.loss_scale * op.lse[t];
   T* dlogits = static_cast<T*>(op.dlogits) + t * op.dlogits_stride;
   for (int x = lane; x < op.experts; x += kWarp) {
     const float s = scores[x];

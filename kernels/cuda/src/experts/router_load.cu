@@ -57,13 +57,14 @@ __global__ void limit_kernel(const LimitChoices op) {
   const std::int64_t sequence = blockIdx.y;
   const ChoiceRange range =
       choices_of(sequence, op.counts.first_token, op.counts.seq_len, op.tokens, op.top_k);
+  const std::int64_t counted = (op.tokens - op.uncounted_tokens) * op.top_k;
   std::int64_t taken = loads_before(op, sequence, expert);
   for (std::int64_t first = range.begin; first < range.end; first += kRowThreads) {
     const std::int64_t c = first + threadIdx.x;
     const bool own = c < range.end && op.choices[c] == expert;
     int total = 0;
     const int before = block_exclusive_sum<kRowThreads>(own ? 1 : 0, total);
-    if (own) op.kept[c] = taken + before < op.capacity ? expert : -1;
+    if (own) op.kept[c] = c < counted && taken + before < op.capacity ? expert : -1;
     taken += total;
   }
 }

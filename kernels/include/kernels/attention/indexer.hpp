@@ -31,12 +31,14 @@ struct Indexer {
 /// choices[t] = the positions (inside the sequence) of the C largest scores among the keys that
 /// query t sees, ascending, so that sums over them have one order; of equal scores the lower
 /// position, and a NaN before all, so that it is seen. Where a query sees fewer keys it chooses all
-/// of them, and -1 fills the rest. No gradient passes through a choice. FLOP: 2 B Q S Hi Di (half
-/// of it when causal). Traffic: q, k, weights once, 4 B Q C bytes written.
+/// of them, and -1 fills the rest. Queries of the last `uncounted_sequences` choose none, so that
+/// no loss counts them. No gradient passes through a choice. FLOP: 2 B Q S Hi Di (half of it when
+/// causal). Traffic: q, k, weights once, 4 B Q C bytes written.
 struct SelectKeysForward {
   Indexer indexer;
   int top_k = 0;                    // C
   std::int32_t* choices = nullptr;  // (B Q, C)
+  std::int64_t uncounted_sequences = 0;
 };
 
 /// loss[t] = KL(p(t) || softmax of I(t) over the chosen keys) = sum over them of p (log p -

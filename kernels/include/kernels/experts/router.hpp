@@ -109,21 +109,23 @@ struct BalanceExperts {
 };
 
 /// kept[t, k] = choices[t, k], or -1 where `capacity` tokens of the sequence that come before t
-/// chose the same expert.
+/// chose the same expert. The last `uncounted_tokens`, which the counts do not hold, keep none.
 struct LimitChoices {
   std::int64_t tokens = 0;
   int experts = 0;
   int top_k = 0;
   std::int64_t capacity = 0;
   SequenceCounts counts;
-  int part = 0;                           // of the counts: this rank's
+  int part = 0;  // of the counts: this rank's
+  std::int64_t uncounted_tokens = 0;
   const std::int32_t* choices = nullptr;  // (T, K)
   std::int32_t* kept = nullptr;           // (T, K)
 };
 
 /// dlogits from the gradients of the probabilities, of the scores where they have one, and of the
-/// router losses, whose gradient is loss_scale times that of RouterLosses (counts are constants).
-/// The choice itself has no gradient. The z-loss needs softmax scores.
+/// router losses, whose gradient is loss_scale times that of RouterLosses (counts are constants)
+/// and 0 for the last `uncounted_tokens`. The choice itself has no gradient. The z-loss needs
+/// softmax scores.
 struct RouterBackward {
   std::int64_t tokens = 0;
   int experts = 0;
@@ -141,7 +143,8 @@ struct RouterBackward {
   SequenceCounts counts;
   const float* lse = nullptr;         // (T)
   const float* loss_scale = nullptr;  // one number, read when it runs; null without such losses
-  void* dlogits = nullptr;            // (T, X)
+  std::int64_t uncounted_tokens = 0;
+  void* dlogits = nullptr;  // (T, X)
   std::int64_t dlogits_stride = 0;
 };
 

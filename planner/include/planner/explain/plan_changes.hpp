@@ -33,10 +33,10 @@ struct ChangedChoices {
 /// default size stays one.
 /// @param changes  with commas between them: tp, pp, dp, cp, ep, etp, vpp, mbs = 2;
 /// zero = 0..3; sp, offload_optimizer, offload_parameters, deterministic, ends_as_layers,
-/// expert_dispatch_fp8 = on or off ("sp", "no-sp"); recompute, schedule, context_parallel, compress
-/// = a name; recompute_layers, offload_activations, zero_shard_group, expert_node_ranks,
-/// bucket_bytes = a number; layers_per_stage = 9,10,11; order = tp-cp-ep-dp-pp. A dash may stand
-/// for an underscore.
+/// expert_dispatch_fp8, uneven_batch = on or off ("sp", "no-sp"); recompute, schedule,
+/// context_parallel, compress = a name; recompute_layers, offload_activations, zero_shard_group,
+/// expert_node_ranks, bucket_bytes = a number; layers_per_stage = 9,10,11; order = tp-cp-ep-dp-pp.
+/// A dash may stand for an underscore.
 /// @throws ConfigError for a choice or value that there is not, with the nearest one
 ChangedChoices change_choices(const program::Plan& plan, std::string_view changes);
 

@@ -233,6 +233,9 @@ class Words {
   void training() {
     const program::Workload& workload = plan_.workload;
     const program::OptimizerConfig& optimizer = workload.optimizer;
+    lack(plan_.empty_sequences() > 0,
+         "uneven_batch: replicas take equally many sequences; nearest global_batch_size {}",
+         workload.global_batch_size + plan_.empty_sequences());
     lack(workload.documents.packed,
          "workload.documents.packed: not written by this version; nearest: false");
     lack(optimizer.kind == program::OptimizerKind::Adam && optimizer.weight_decay > 0,

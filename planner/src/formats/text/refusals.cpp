@@ -40,6 +40,9 @@ void refuse_own_techniques(Refusals& refusals, const program::Plan& plan) {
                meshplan::name_of(plan.compression.kind), "gradients travel whole; nearest: none");
   refusals.add(plan.offload_activations > 0, "offload_activations", plan.offload_activations,
                "moves other parts of what backward reads, or none; nearest: 0");
+  refusals.add(plan.empty_sequences() > 0, "uneven_batch", true,
+               fmt::format("replicas take equally many sequences; nearest global_batch_size: {}",
+                           plan.workload.global_batch_size + plan.empty_sequences()));
   refusals.add(plan.model.adapters.has_value(), "model.adapters", "given",
                "the files have no adapters; nearest: null");
   refusals.add(!plan.frozen.empty(), "frozen", fmt::format("[{}]", fmt::join(plan.frozen, ", ")),

@@ -151,6 +151,14 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
+/// Micro-batches of each replica in a step; the last one may hold empty sequences.
+/// @param global_batch_size, micro_batch_size  sequences
+constexpr std::int64_t microbatches_of(std::int64_t global_batch_size,
+                                       std::int64_t micro_batch_size, int dp) {
+  const std::int64_t round = micro_batch_size * dp;
+  return (global_batch_size + round - 1) / round;
+}
+
 /// A resolved configuration: everything that lowering needs, and what was predicted when it was
 /// chosen.
 struct Plan {
@@ -171,6 +179,9 @@ struct Plan {
   ScheduleKind schedule = ScheduleKind::OneFOneB;
   std::vector<std::string> custom_schedule;  // Custom: a line of to_csv(Schedule) per stage
   int micro_batch_size = 1;                  // sequences
+  /// Replicas may take unequal numbers of sequences: places of the last micro-batches beyond the
+  /// global batch hold empty sequences, which no loss counts (docs/data_parallel.md).
+  bool uneven_batch = false;
   Recompute recompute;
   // Length pp * vpp, in the order of the forward pass; empty = as even as possible, remainder in
   // the middle. The first and the last may be 0: embedding or head alone.
@@ -219,9 +230,15 @@ struct Plan {
   bool deterministic = true;
   std::optional<Prediction> prediction;
 
+  /// Sequences of one micro-batch of every replica.
+  std::int64_t sequences_per_round() const { return std::int64_t{micro_batch_size} * parallel.dp; }
   int num_microbatches() const {
-    return static_cast<int>(workload.global_batch_size /
-                            (std::int64_t{micro_batch_size} * parallel.dp));
+    return static_cast<int>(
+        microbatches_of(workload.global_batch_size, micro_batch_size, parallel.dp));
+  }
+  /// Places of a step beyond the global batch; 0 unless the batch is uneven.
+  std::int64_t empty_sequences() const {
+    return num_microbatches() * sequences_per_round() - workload.global_batch_size;
   }
   /// Tokens of a rank: context parallelism divides the sequences.
   std::int64_t tokens_per_microbatch() const {
@@ -229,6 +246,14 @@ struct Plan {
   }
   bool operator==(const Plan&) const = default;
 };
+
+/// Place in its step of sequence `i` of a micro-batch of the data-parallel rank `dp`: micro-batches
+/// go around the ranks, so that a step holds the same sequences whatever the plan. Places from the
+/// global batch on are those of empty sequences.
+std::int64_t place_in_step(const Plan& plan, int microbatch, int dp, int i);
+/// Sequences of the global batch in a micro-batch of the data-parallel rank `dp`: its first ones,
+/// 0 to micro_batch_size; the others are empty.
+int real_sequences(const Plan& plan, int microbatch, int dp);
 
 /// The same plan, run by a stack as that does it by itself.
 /// @param software  Stack::software

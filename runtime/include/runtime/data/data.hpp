@@ -81,9 +81,15 @@ struct DataSplit {
 };
 DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan);
 
-/// Place in its step of sequence `i` of a micro-batch of the data-parallel rank `dp`: micro-batches
-/// go around the ranks, so that a step holds the same sequences whatever the plan.
-std::int64_t place_in_step(const program::Plan& plan, int microbatch, int dp, int i);
+/// The sequence of the step that a place of a micro-batch holds. An empty one (Plan::uneven_batch)
+/// has tokens of the first sequence of its micro-batch, else of the step, and no target: values of
+/// a micro-batch have the same range with and without it, and so the same scales in FP8.
+struct HeldSequence {
+  std::int64_t place_in_step = 0;
+  bool is_empty = false;
+};
+/// @param i  in the micro-batch
+HeldSequence held_sequence(const program::Plan& plan, int microbatch, int dp, int i);
 
 /// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
 /// each with the next token as target. A classifier's (docs/encoders.md) is S tokens and then its
@@ -105,7 +111,8 @@ class Sampler {
   /// Where the inputs of a sequence lie in the file: one range, or one for each packed document.
   std::vector<TokenRange> tokens(std::int64_t sequence) const;
   /// All micro-batches of the rank at `place`: the sequences of its dp rank, and of each the tokens
-  /// of its cp rank. Allocates only on the first call, but for packed documents.
+  /// of its cp rank. Empty sequences have no targets (HeldSequence). Allocates only on the first
+  /// call, but for packed documents.
   /// @throws ConfigError for a token outside the vocabulary, or a class that the model does not
   /// have
   void load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;

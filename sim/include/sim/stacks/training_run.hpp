@@ -87,7 +87,8 @@ struct TrainingRun {
   bool undated = false;  // it ran at some time in the past, with a release that nobody knows
 
   int num_microbatches() const {
-    return static_cast<int>(global_batch_size / (std::int64_t{micro_batch_size} * parallel.dp));
+    return static_cast<int>(
+        program::microbatches_of(global_batch_size, micro_batch_size, parallel.dp));
   }
   int microbatches_of_flush() const { return num_microbatches() / flushes; }
   /// Stages with several chunks interleave them.
