@@ -203,8 +203,7 @@ class Citizenship(unittest.TestCase):
         # What concerns files and text alone.
         not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "kineto", "timeline", "memory-svg",
                      "program",
-                     "stage", "no-sp", "no-deterministic", "all", "why-not", "tokens", "price-per-gpu-hour", "gpu-watts", "gpu-mtbf-hours",
-                     "checkpoint-seconds", "restart-seconds", "checkpoint-interval"}
+                     "stage", "no-sp", "no-deterministic", "all", "why-not", "tokens", "price-per-gpu-hour", "gpu-watts"}
         for name in ("plan", "simulate", "check"):
             options = set(re.findall(r"^  (?:-., ?)?--([a-z0-9-]+)", run(name, "--help").stdout, re.M)) - not_asked
             keywords = {key.rstrip("_").replace("_", "-") for key in inspect.signature(getattr(meshplan, name)).parameters}

@@ -53,11 +53,15 @@ class Schemas(unittest.TestCase):
         cls.result_schema = said("plan", "--schema")
         cls.plan_schema = said("plan", "--plan-schema")
         small = ["--cluster", "cpu-host", "--gpus", "2", "--global-batch", "8", "--seq-len", "128", "--json"]
+        cls.failures_schema = said("simulate", "--schema")
+        job = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "32", "--global-batch", "64", "--tp", "8", "--dp", "4"]
+        cls.failures = said("simulate", *job, "--failures", "--trials", "3", "--json")
         cls.results = {
             "feasible": said("plan", "--model", "tiny-llama", *small),
             "experts": said("plan", "--model", "tiny-moe", *small),
             "GPUs": said("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64",
                          "--json"),
+            "failures": said("plan", *job[:8], "--mtbf", "50000h", "--json"),
             "other software": said("plan", "--software", "torchtitan", "--model", "llama3-8b", "--cluster", "dgx-h100",
                                    "--gpus", "8", "--global-batch", "64", "--json"),
             "infeasible": said("plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch",
@@ -71,6 +75,19 @@ class Schemas(unittest.TestCase):
         self.assertEqual(not found, obeys, "\n".join(found[:5]))
         if jsonschema:
             self.assertEqual(jsonschema.Draft202012Validator(schema).is_valid(value), obeys, "jsonschema disagrees")
+
+    def test_failures_obey_their_schema(self):
+        self.obeys(self.failures, self.failures_schema)
+        single = said("simulate", "--model", "tiny-llama", "--cluster", "cpu-host", "--dp", "2", "--global-batch", "4", "--seq-len", "128",
+                      "--failures", "--trials", "2", "--json")
+        self.obeys(single, self.failures_schema)
+        self.assertIsNone(single["checkpoints"][1]["played"])  # a partner needs a second node
+        parts = self.failures["played"]["parts"]
+        self.assertAlmostEqual(sum(parts.values()), 1)
+        self.assertAlmostEqual(self.failures["effective_step_s"] * parts["useful"], self.failures["step_time_s"])
+        broken = copy.deepcopy(self.failures)
+        del broken["played"]["parts"]["lost"]
+        self.obeys(broken, self.failures_schema, False)
 
     def test_schemas_are_schemas(self):
         if not jsonschema:

@@ -6,7 +6,7 @@
 #include "core/quoting.hpp"
 #include "options/foreign.hpp"
 #include "options/plan_input.hpp"
-#include "options/training_run_options.hpp"
+#include "options/whole_run/training_run_options.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "planner/formats/formats.hpp"
@@ -146,11 +146,16 @@ void add_plan_command(CommandLine& line) {
       .flag("--json", options->json, "print the result for programs")
       .flag("--schema", options->schema,
             "print the JSON Schema of that; its $defs/plan is the one of plan files")
-      .flag("--plan-schema", options->plan_schema, "print the JSON Schema of plan files alone")
+      .flag("--plan-schema", options->plan_schema, "print the JSON Schema of plan files alone");
+  add_plan_failures(command, options->request);
+  command
       .examples(
           "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024\n"
           "  meshplan plan --model config.json --cluster dgx-h100 --gpus 64 --global-batch 512 \\\n"
           "      --tp 8 --sp --out plan.json\n"
+          "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 "
+          "\\\n"
+          "      --mtbf 50000h\n"
           "Flags of \"How to parallelize it\" are never overridden; what they leave open is\n"
           "searched. Exit code 3: no plan fits into memory; the nearest miss is shown.\n"
           "Ctrl-C shows (and with --out keeps) the best plan so far, with exit code 130; a second\n"

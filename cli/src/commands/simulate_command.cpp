@@ -14,6 +14,7 @@
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/chrome_trace.hpp"
 #include "program/trace/program_json.hpp"
+#include "reports/failures/failure_report.hpp"
 #include "reports/memory_timeline_report.hpp"
 #include "reports/scaling/communication_report.hpp"
 #include "reports/search_report.hpp"
@@ -36,6 +37,7 @@ struct SimulateOptions {
   bool timeline = false;
   std::optional<std::string> memory_svg;
   bool json = false;
+  bool schema = false;
 };
 
 /// With each rank's memory as a counter.
@@ -101,12 +103,30 @@ int run_estimate(const SimulateOptions& options, const PlanOnCluster& loaded) {
   return report.step.fits() ? kDone : kInfeasible;
 }
 
+int run_failures(const SimulateOptions& options, const PlanOnCluster& loaded,
+                 const Terminal& terminal) {
+  refuse_files_of_operations(options, refuse_beside_failures);
+  if (options.out) refuse_beside_failures("--out");
+  if (options.explain) refuse_beside_failures("--explain");
+  const planner::FailureStudy study = failure_study(options.request, loaded, terminal);
+  if (options.json)
+    output("{}", reports::to_json(study));
+  else
+    output("{}{}", origin_text(loaded), reports::to_text(study));
+  return kDone;
+}
+
 int run(const SimulateOptions& options, const Terminal& terminal) {
+  if (options.schema) {
+    output("{}", reports::failure_study_schema());
+    return kDone;
+  }
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   if (options.kineto) require_free_folder(*options.kineto, false);
   const PlanOnCluster loaded = load(options.request);
   for (const std::string& note : loaded.notes) output(stderr, "{}\n", printable_line(note));
+  if (options.request.play.failures) return run_failures(options, loaded, terminal);
   if (!loaded.of_own_software()) return run_other_software(options, loaded);
   if (options.request.estimate) return run_estimate(options, loaded);
   const bool memory_timelines = options.memory_svg || options.chrome;
@@ -171,12 +191,14 @@ void add_simulate_command(CommandLine& line) {
       .flag("--explain", options->explain,
             "say how well each term is known, from what, and what to measure")
       .flag("--json", options->json, "print the result for programs")
+      .flag("--schema", options->schema, "print the JSON Schema of what --failures --json prints")
       .examples(
           "  meshplan simulate plan.json --chrome trace.json.gz\n"
           "  meshplan simulate plan.json --timeline\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate plan.json --communication\n"
           "  meshplan simulate plan.json --estimate\n"
+          "  meshplan simulate plan.json --failures --mtbf 50000h --spare-nodes 2\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"

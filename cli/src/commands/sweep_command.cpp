@@ -7,7 +7,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
-#include "options/training_run_options.hpp"
+#include "options/whole_run/training_run_options.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
@@ -117,6 +117,7 @@ void add_sweep_command(CommandLine& line) {
       .flag("--json", options->json, "print the result for programs");
   add_training_run_options(command, options->run);
   add_plan_request(command, options->request);
+  add_plan_failures(command, options->request);
   command
       .examples(
           "  meshplan sweep --devices 64..4096 --model llama3-70b --cluster dgx-h100 \\\n"

@@ -37,8 +37,14 @@ void add_plan_request(Command& command, PlanRequest& request) {
       .takes_json();
 }
 
+void add_plan_failures(Command& command, PlanRequest& request) {
+  add_failure_options(command, request.failures,
+                      fmt::format("{}; ranks plans by step time over goodput", kMtbfHelp));
+}
+
 ResolvedRequest resolve(const PlanRequest& request) {
   ResolvedRequest resolved = resolve(request.plan);
+  resolved.request.failures = failures_of(request.failures);
   apply(request.search, resolved.request);
   resolved.request.top = request.top;
   resolved.request.memory_reserve =
@@ -86,7 +92,11 @@ Question plan_question(const Threads& threads) {
   return {
       .name = "plan",
       .summary = kPlanSummary,
-      .declare = [request](Command& command) { add_plan_request(command, *request); },
+      .declare =
+          [request](Command& command) {
+            add_plan_request(command, *request);
+            add_plan_failures(command, *request);
+          },
       .answer =
           [request, threads](const Command&) {
             return reports::to_json(answer(*request, threads(request->threads), kSilent).outcome);

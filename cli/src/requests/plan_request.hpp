@@ -7,6 +7,7 @@
 
 #include "options/plan_options.hpp"
 #include "options/search_options.hpp"
+#include "options/whole_run/failure_options.hpp"
 #include "output/terminal.hpp"
 #include "planner/search/search.hpp"
 #include "requests/question.hpp"
@@ -18,6 +19,7 @@ constexpr const char* kPlanSummary = "Find the fastest plan that fits, and say w
 struct PlanRequest {
   PlanOptions plan;
   SearchOptions search;
+  FailureOptions failures;
   int top = 5;
   int threads = 0;
   std::optional<double> memory_reserve;
@@ -25,6 +27,8 @@ struct PlanRequest {
 };
 /// The options that say what to plan: --model ... --tp ... --space --top --threads --memory-reserve
 void add_plan_request(Command& command, PlanRequest& request);
+/// --mtbf ...: for what ranks plans by goodput
+void add_plan_failures(Command& command, PlanRequest& request);
 
 /// What is to be searched. @throws ConfigError for a bad request
 ResolvedRequest resolve(const PlanRequest& request);

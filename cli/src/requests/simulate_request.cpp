@@ -6,8 +6,10 @@
 #include "core/error.hpp"
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
+#include "options/plan_for_ranks.hpp"
 #include "output/progress.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "reports/failures/failure_report.hpp"
 #include "reports/scaling/communication_report.hpp"
 
 namespace meshplan::cli {
@@ -35,9 +37,13 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
       .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage")
       .flag("--estimate", request.estimate,
             "answer at once with the closed form that a search uses, without playing the step");
+  add_failure_play_options(command, request.play);
+  add_failure_options(command, request.failures,
+                      fmt::format("{}; default: that of Llama 3's training, 50700h", kMtbfHelp));
 }
 
 PlanOnCluster load(const SimulateRequest& request) {
+  refuse_without_failures(request.play, request.failures);
   PlanOnCluster loaded =
       request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
   loaded.adjustment = load_adjustment(request.adjusted);
@@ -62,11 +68,8 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
 
 program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction) {
   program::Plan plan = loaded.plan;
-  plan.cluster_name = loaded.cluster.name;
-  plan.cluster_json = sim::to_json(loaded.cluster);
-  plan.cluster_hash.clear();
   plan.prediction = std::move(prediction);
-  return program::parse_plan(program::to_json(plan), "the simulated plan");
+  return program::parse_plan(plan_file_text(std::move(plan), loaded.cluster), "the simulated plan");
 }
 
 program::Plan simulated_plan(const reports::SimulationReport& report, const PlanOnCluster& loaded) {
@@ -93,6 +96,11 @@ void refuse_beside_estimate(const std::string& flag) {
       "{}: needs the step played, which --estimate does not; leave one of them out", flag));
 }
 
+void refuse_beside_failures(const std::string& flag) {
+  throw ConfigError(fmt::format(
+      "{}: is of a single step, and --failures plays months; leave one of them out", flag));
+}
+
 reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded) {
   if (request.estimate)
@@ -116,6 +124,21 @@ reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnClu
                                   memory_reserve(request.memory_reserve));
 }
 
+planner::FailureStudy failure_study(const SimulateRequest& request, const PlanOnCluster& loaded,
+                                    const Terminal& terminal) {
+  for (const auto& [given, flag] : {std::pair{request.memory_timeline, "--memory-timeline"},
+                                    {request.all_ranks, "--all-ranks"},
+                                    {request.communication, "--communication"}})
+    if (given) refuse_beside_failures(flag);
+  const planner::FailureAssumptions assumptions = failure_assumptions(request.failures);
+  const planner::PlayOptions play = play_options(request.play);
+  const double step_time_s =
+      !loaded.of_own_software() ? simulate_other_software(request, loaded).step.step_time_s
+      : request.estimate        ? estimate(request, loaded).step.step_time_s
+                         : simulate(request, loaded, false, false, terminal).simulation.step_time_s;
+  return planner::study_failures(loaded.plan, loaded.cluster, step_time_s, assumptions, play);
+}
+
 std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report) {
   return request.communication ? reports::json_with_communication(report)
                                : reports::to_json(report);
@@ -123,6 +146,7 @@ std::string report_json(const SimulateRequest& request, const reports::Simulatio
 
 std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,
                             const Terminal& terminal) {
+  if (request.play.failures) return reports::to_json(failure_study(request, loaded, terminal));
   if (!loaded.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
   if (request.estimate) return reports::to_json(estimate(request, loaded));
   return report_json(request, simulate(request, loaded, false, false, terminal));

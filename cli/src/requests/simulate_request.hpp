@@ -5,7 +5,9 @@
 #include <string>
 
 #include "options/plan_input.hpp"
+#include "options/whole_run/failure_options.hpp"
 #include "output/terminal.hpp"
+#include "planner/failures/failure_study.hpp"
 #include "reports/estimate_report.hpp"
 #include "reports/simulation_report.hpp"
 #include "reports/software_report.hpp"
@@ -24,6 +26,8 @@ struct SimulateRequest {
   bool communication = false;
   bool estimate = false;
   std::optional<std::string> adjusted;  // or its JSON
+  FailureOptions failures;
+  FailurePlayOptions play;
 };
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);
@@ -50,6 +54,11 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
 /// @param loaded  of our own software. @throws ConfigError for what needs the step played
 reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnCluster& loaded);
 
+/// Months of failures of the plan, at the step time that the other options predict.
+/// @throws ConfigError for what shows single steps
+planner::FailureStudy failure_study(const SimulateRequest& request, const PlanOnCluster& loaded,
+                                    const Terminal& terminal);
+
 /// What --json prints of such a report.
 std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report);
 
@@ -64,6 +73,9 @@ void refuse_beside_file(const Command& command, const SimulateRequest& request);
 [[noreturn]] void refuse_operations(const std::string& flag);
 /// The same beside --estimate.
 [[noreturn]] void refuse_beside_estimate(const std::string& flag);
+
+/// The same beside --failures.
+[[noreturn]] void refuse_beside_failures(const std::string& flag);
 
 /// Answers simulation_json.
 Question simulate_question();

@@ -45,7 +45,7 @@ std::optional<std::size_t> worth_having(const std::vector<DevicePoint>& points) 
     if (!points[i].plan) continue;
     if (last) {
       const double devices = static_cast<double>(points[i].devices) / points[*last].devices;
-      const double faster = points[*last].plan->step_time_s() / points[i].plan->step_time_s();
+      const double faster = points[*last].plan->effective_s() / points[i].plan->effective_s();
       if (std::log2(faster) < std::log2(kWorthDoubling) * std::log2(devices)) break;
     }
     last = i;
@@ -120,10 +120,11 @@ DeviceSweep sweep_devices(const SearchRequest& request, const std::vector<int>& 
   }
   for (std::size_t i = 0; i < sweep.points.size(); ++i) {
     if (!sweep.points[i].plan) continue;
-    const double step_s = sweep.points[i].plan->step_time_s();
-    if (!sweep.fastest || step_s < sweep.points[*sweep.fastest].plan->step_time_s())
+    const RankedPlan& plan = *sweep.points[i].plan;
+    if (!sweep.fastest || plan.effective_s() < sweep.points[*sweep.fastest].plan->effective_s())
       sweep.fastest = i;
-    if (deadline_s && step_s <= *deadline_s && !sweep.fewest_in_time) sweep.fewest_in_time = i;
+    if (deadline_s && plan.step_time_s() <= *deadline_s && !sweep.fewest_in_time)
+      sweep.fewest_in_time = i;
   }
   sweep.worth_having = worth_having(sweep.points);
   return sweep;

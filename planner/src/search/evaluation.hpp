@@ -28,9 +28,14 @@ struct Evaluation {
   bool refined = false;                                 // not of the enumerated plans
   /// Index of one that does not fit although it needs no more: then there is no estimate.
   std::optional<std::size_t> smaller;
+  double goodput = 1;  // share of the time that trains, if failures are asked for
 
   /// The best that is known of a plan that obeys the rules.
   const sim::StepPrediction& step() const { return simulated ? simulated->step : *estimate; }
+  /// What plans are compared by: the best known step time, over the goodput.
+  double effective_s() const { return step().step_time_s / goodput; }
+  /// The same of the estimate.
+  double estimated_s() const { return estimate->step_time_s / goodput; }
   bool fits() const { return !broken && estimate && step().fits(reserve); }
   double missing_bytes() const { return step().peak_memory_bytes - step().usable_bytes(reserve); }
 };
@@ -58,6 +63,7 @@ struct SearchContext {
   const ParallelFor& parallel_for;
   Estimators& estimators;
   StopRequested stop = {};
+  const FailureModel* failures = nullptr;      // if they are asked for
   mutable std::atomic<bool> cut_short{false};  // whether any step has left something out
 
   /// Asked before what can be left out; if so, it must be.

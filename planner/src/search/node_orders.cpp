@@ -43,9 +43,9 @@ SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& para
     SearchOutcome outcome = search_it();
     cut_short = is_incomplete(outcome);
     counts += std::visit([](const auto& found) { return found.counts; }, outcome);
-    const std::optional<double> seconds = step_time_s(outcome);
-    searched.push_back({cluster.name, seconds});
-    const std::optional<double> to_beat = best ? step_time_s(*best) : std::nullopt;
+    const std::optional<double> seconds = effective_s(outcome);
+    searched.push_back({cluster.name, step_time_s(outcome)});
+    const std::optional<double> to_beat = best ? effective_s(*best) : std::nullopt;
     if (best && (!seconds || (to_beat && *seconds >= *to_beat))) continue;
     best = std::move(outcome);
     best_cluster = cluster;

@@ -13,7 +13,7 @@ SearchOutcome search_open_choices(SearchRequest& request, const ParallelFor& par
   if (!open || is_incomplete(own)) return own;
   SearchOutcome merged = search_node_orders(fused, parallel_for, progress, stop);
   const std::optional<double> apart = step_time_s(own), together = step_time_s(merged);
-  const bool better = together && (!apart || *together < *apart);
+  const bool better = together && (!apart || *effective_s(merged) < *effective_s(own));
   SearchOutcome& best = better ? merged : own;
   if (auto* result = std::get_if<SearchResult>(&best))
     result->dispatches = {

@@ -57,8 +57,8 @@ std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int
   const auto full = static_cast<std::size_t>(most);
   for (const std::size_t i : rank(evaluations)) {
     if (chosen.size() >= full) {
-      const double first = evaluations[chosen.front()].estimate->step_time_s;
-      const double least = (1 - kRoughError) * evaluations[i].estimate->step_time_s;
+      const double first = evaluations[chosen.front()].estimated_s();
+      const double least = (1 - kRoughError) * evaluations[i].estimated_s();
       if (least > first || chosen.size() == full + kMostRough) break;
       if (!evaluations[i].estimate->rough) continue;
     }
@@ -201,7 +201,8 @@ class Ranker {
   }
 
   bool beats(std::size_t a, std::size_t b) const {
-    return step(a).step_time_s < step(b).step_time_s && !ties(evaluations_[a], evaluations_[b]);
+    return evaluations_[a].effective_s() < evaluations_[b].effective_s() &&
+           !ties(evaluations_[a], evaluations_[b]);
   }
 
   std::pair<int, double> complexity(std::size_t i) const {
@@ -222,7 +223,7 @@ class Ranker {
   /// then what ties with it, simplest first, then the others by time.
   Ranking ordered(std::vector<std::size_t> contest) const {
     std::ranges::sort(contest, {}, [&](std::size_t i) {
-      return std::tuple(step(i).step_time_s, step(i).peak_memory_bytes, i);
+      return std::tuple(evaluations_[i].effective_s(), step(i).peak_memory_bytes, i);
     });
     std::vector<std::size_t> unbeaten;
     std::ranges::copy_if(contest, std::back_inserter(unbeaten), [&](std::size_t i) {
@@ -244,7 +245,7 @@ class Ranker {
   void play_offers(Ranking& ranking) {
     if (choices_.empty()) choices_ = choice_values(evaluations_);
     const Evaluation& first = evaluations_[ranking.ranked.front()];
-    const auto estimated_s = [&](std::size_t i) { return evaluations_[i].estimate->step_time_s; };
+    const auto estimated_s = [&](std::size_t i) { return evaluations_[i].estimated_s(); };
     const auto only_estimate = [&](const auto& holds) {
       for (Offer& offer : ranking.offers)
         if (offer.fastest && holds(*offer.fastest))
@@ -255,8 +256,7 @@ class Ranker {
       ranking.offers = offers_beside(first, choices_, evaluations_);
       if (!costs_.simulate) return;
       only_estimate([&](std::size_t i) {
-        return !evaluations_[i].simulated &&
-               estimated_s(i) > kFarSlower * first.estimate->step_time_s;
+        return !evaluations_[i].simulated && estimated_s(i) > kFarSlower * first.estimated_s();
       });
       wanted = fastest_of(ranking.offers);
       std::ranges::stable_sort(wanted, {}, estimated_s);
@@ -299,10 +299,10 @@ class Ranker {
 
 bool ties(const Evaluation& a, const Evaluation& b) {
   constexpr double kNeverTold = 0.01;  // of a step: runs of one plan differ by as much
-  const double apart = std::abs(a.step().step_time_s - b.step().step_time_s);
+  const double apart = std::abs(a.effective_s() - b.effective_s());
   if (apart == 0) return true;
   if (!a.simulated || !b.simulated) return false;
-  const double least = kNeverTold * std::min(a.step().step_time_s, b.step().step_time_s);
+  const double least = kNeverTold * std::min(a.effective_s(), b.effective_s());
   return apart <= std::max(least, sim::indistinguishable_s(a.simulated->terms, b.simulated->terms));
 }
 

@@ -128,6 +128,19 @@ std::string format_seconds(double seconds) {
   return fmt::format("{:.1f} us", seconds * kMicroseconds);
 }
 
+std::string format_duration(double seconds) {
+  struct Unit {
+    double seconds;
+    const char* name;
+  };
+  constexpr Unit kYear{365.25 * 86400, "years"}, kDay{86400, "days"}, kHour{3600, "h"},
+      kMinute{60, "min"};
+  for (const Unit& unit : {kYear, kDay, kHour, kMinute})
+    if (seconds >= 2 * unit.seconds)
+      return fmt::format("{:.3g} {}", seconds / unit.seconds, unit.name);
+  return format_seconds(seconds);
+}
+
 std::string signed_seconds(double seconds) {
   return fmt::format("{}{}", seconds < 0 ? "-" : "+", format_seconds(std::abs(seconds)));
 }

@@ -23,7 +23,9 @@ StepJson step_json(const planner::RankedPlan& ranked) {
       .peak_memory_bytes = step.peak_memory_bytes,
       .capacity_bytes = step.capacity_bytes,
       .largest_stage = step.largest_stage,
-      .breakdown = {step.seconds}};
+      .breakdown = {step.seconds},
+      .goodput = std::nullopt};
+  if (ranked.goodput) json.goodput = goodput_json(*ranked.goodput, step.step_time_s);
   if (const auto interval = interval_of(ranked))
     json.interval_80_s = {interval->low_s, interval->high_s};
   return json;

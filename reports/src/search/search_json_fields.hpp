@@ -10,6 +10,7 @@
 
 #include "core/json_fields.hpp"
 #include "extrapolation_json.hpp"
+#include "failures/failure_fields.hpp"
 #include "planner/search/search.hpp"
 #include "program/plan/stack_names.hpp"
 
@@ -35,6 +36,7 @@ struct StepJson {
   double capacity_bytes = 0;
   int largest_stage = 0;
   BreakdownJson breakdown;
+  std::optional<GoodputJson> goodput;
 };
 
 struct RankedPlanJson {
@@ -98,6 +100,7 @@ void fields(Visitor& v, StepJson& s) {
   v.required("capacity_bytes", s.capacity_bytes, "that this rank may use", at_least(0));
   v.required("largest_stage", s.largest_stage, "pipeline stage of this rank", at_least(0));
   v.required("breakdown_s", s.breakdown, "where the step's seconds go");
+  v.stated("goodput", s.goodput, "what failures make of it, if they are asked for");
 }
 
 template <class Visitor>
@@ -112,7 +115,9 @@ template <class Visitor>
 void fields(Visitor& v, AlternativeJson& a) {
   v.required("choice", a.choice, "another value of one choice: \"tp=4\"");
   v.required("best_plan", a.best_plan, "the fastest plan that has it; null where there is none");
-  v.required("slower_by_s", a.slower_by_s, "seconds that it takes longer than the first plan");
+  v.required(
+      "slower_by_s", a.slower_by_s,
+      "seconds that it takes longer than the first plan, over goodput if failures are asked for");
   v.required("reason", a.reason, "where the time goes, or what rejects it");
 }
 

@@ -12,6 +12,7 @@
 #include "program/plan/stack_names.hpp"
 #include "reports/adjustment_report.hpp"
 #include "reports/extrapolation_report.hpp"
+#include "reports/failures/failure_report.hpp"
 #include "reports/table.hpp"
 #include "search/ranked_interval.hpp"
 #include "sim/prices/operator_constants.hpp"
@@ -51,6 +52,7 @@ std::string interval_text(const RankedPlan& ranked) {
 
 std::string ranked_table(const std::vector<RankedPlan>& ranked) {
   const bool simulated = ranked.front().simulated.has_value();
+  const bool fails = ranked.front().goodput.has_value();
   Table table{.columns = {{"#"},
                           {"plan", Align::Left},
                           {simulated ? "step time, simulated" : "step time, estimated"},
@@ -58,15 +60,23 @@ std::string ranked_table(const std::vector<RankedPlan>& ranked) {
                           {"slower"},
                           {"MFU"},
                           {"memory"}}};
-  const double best = ranked.front().step_time_s();
+  constexpr std::ptrdiff_t kGoodputAt = 4;  // behind the interval
+  if (fails)
+    table.columns.insert(table.columns.begin() + kGoodputAt, {{"goodput"}, {"over goodput"}});
+  const double best = ranked.front().effective_s();
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const RankedPlan& plan = ranked[i];
     const double step = plan.step_time_s();
     table.rows.push_back(
         {std::to_string(i + 1), planner::describe(planner::candidate_of(plan.plan)),
          planner::format_seconds(step), interval_text(plan),
-         plan.ties ? "tie" : (i == 0 ? "" : fmt::format("+{}", percent(step / best - 1))),
+         plan.ties ? "tie"
+                   : (i == 0 ? "" : fmt::format("+{}", percent(plan.effective_s() / best - 1))),
          percent(plan.plan.prediction->mfu), planner::format_bytes(plan.step().peak_memory_bytes)});
+    if (fails)
+      table.rows.back().insert(
+          table.rows.back().begin() + kGoodputAt,
+          {percent(plan.goodput->goodput), planner::format_seconds(plan.effective_s())});
   }
   std::string text = to_text(table, 1);
   if (ranked.front().ties)
@@ -147,6 +157,11 @@ std::string dispatches_line(const std::vector<planner::DispatchChoice>& choices)
   return fmt::format(
       "dispatch {} (the fastest plan of each; --stack expert_dispatch=NAME keeps one)\n",
       fmt::join(texts, ", "));
+}
+
+/// "#1: goodput 97.1 %, 0.06 failures a day, ..."; empty if failures are not asked for.
+std::string goodput_line(const RankedPlan& best) {
+  return best.goodput ? fmt::format("#1: {}\n", goodput_text(*best.goodput)) : "";
 }
 
 std::string reserve_text(double reserve) {
@@ -263,7 +278,14 @@ std::string request_header(const planner::SearchRequest& request,
                   100 * request.memory_reserve);
   const std::vector<std::string>& frozen = request.constraints.frozen;
   if (!frozen.empty()) text += "frozen   " + frozen_line(request.model, frozen) + "\n";
+  if (request.failures)
+    text += fmt::format("failures {}\n", failures_text(request.failures->device_mtbf_hours,
+                                                       request.cluster.num_ranks()));
   for (const std::string& assumption : assumptions) text += "assumed  " + assumption + "\n";
+  if (request.failures)
+    for (const std::string& assumption :
+         planner::FailureModel(request.model, frozen, request.cluster, *request.failures).assumed())
+      text += "assumed  " + assumption + "\n";
   return text;
 }
 
@@ -271,7 +293,7 @@ std::string to_text(const planner::SearchResult& result, double seconds) {
   std::string text = counts_line(result.counts, seconds) +
                      node_orders_line(result.node_orders, result.ranked.front().plan.cluster_name) +
                      dispatches_line(result.dispatches) + interrupted_text(result.incomplete) +
-                     "\n" + ranked_table(result.ranked);
+                     goodput_line(result.ranked.front()) + "\n" + ranked_table(result.ranked);
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
     text += "  " + reason + "\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sim/clusters/cluster.hpp"
+#include "sim/prices/host_copy.hpp"
 
 namespace meshplan::sim {
 
@@ -24,9 +25,6 @@ double beside_transfer(double seconds, double bytes, const HostLink& link);
 
 /// One copy between a GPU and pinned memory of its host, which both take part in at their rates.
 double state_copy_seconds(double bytes, const Cluster& cluster);
-
-/// The same on either kind of device: a processor reads and writes its memory.
-double host_copy_seconds(double bytes, const Cluster& cluster);
 
 /// An update whose state comes from the host piece by piece, through two slots, and goes back
 /// beside it (program/offload.hpp). Pieces are taken to be equally large.

@@ -22,41 +22,23 @@ TEST_CASE("A run in which nothing fails takes its steps", "[planner][training_ru
   CHECK(training_run({.tokens = 4e6 + 1}, 2, 4e6, 1).steps == 2);
 }
 
-TEST_CASE("Rare failures cost what first order says", "[planner][training_run]") {
-  // Of an interval t with a checkpoint d, d / t is lost, and (t / 2 + R) / M to failures (Young
-  // 1974).
-  const double mtbf_s = 1e7, interval = 3600, checkpoint = 30, restart = 300;
-  const TrainingRunAnswer answer = training_run({.tokens = 1e9,
-                                                 .device_mtbf_hours = mtbf_s * 64 / 3600,
-                                                 .checkpoint_s = checkpoint,
-                                                 .restart_s = restart,
-                                                 .checkpoint_interval_s = interval},
-                                                1, 1e3, 64);
-  const double lost = checkpoint / interval + (interval / 2 + restart) / mtbf_s;
-  CHECK(answer.elapsed_s / answer.training_s == Approx(1 + lost).epsilon(1e-4));
-  CHECK(answer.failures == Approx(answer.elapsed_s / mtbf_s));
-}
-
-TEST_CASE("No other interval between checkpoints beats the best one", "[planner][training_run]") {
-  for (const double hours : {1e3, 5e4, 1e6})
-    for (const double checkpoint : {5.0, 120.0}) {
-      TrainingRunQuestion question{
-          .tokens = 1e12, .device_mtbf_hours = hours, .checkpoint_s = checkpoint, .restart_s = 60};
-      const TrainingRunAnswer best = training_run(question, 1, 4e6, 1024);
-      for (const double times : {0.5, 0.9, 1.1, 2.0}) {
-        question.checkpoint_interval_s = times * best.checkpoint_interval_s;
-        CHECK(training_run(question, 1, 4e6, 1024).elapsed_s >= best.elapsed_s * (1 - 1e-3));
-      }
-    }
+TEST_CASE("A run with failures takes as long as its goodput says", "[planner][training_run]") {
+  const Goodput goodput{.goodput = 0.8, .interval_s = 900, .mtbf_s = 5000, .paid = 1.25};
+  const TrainingRunAnswer answer = training_run({.tokens = 1e9}, 1, 1e5, 64, &goodput);
+  CHECK(answer.training_s == 10'000);
+  CHECK(answer.elapsed_s == Approx(12'500));
+  CHECK(answer.goodput == Approx(0.8));
+  CHECK(answer.failures == Approx(2.5));
+  CHECK(answer.checkpoint_interval_s == 900);
+  CHECK(answer.device_hours == Approx(12'500.0 / 3600 * 64 * 1.25));  // spare nodes are paid, too
 }
 
 TEST_CASE("Numbers that no run has are refused", "[planner][training_run]") {
   CHECK_THROWS_AS(training_run({.tokens = 0}, 1, 1, 1), ConfigError);
   CHECK_THROWS_AS(training_run({.tokens = 1, .price_per_device_hour = -1}, 1, 1, 1), ConfigError);
   CHECK_THROWS_AS(training_run({.tokens = std::nan("")}, 1, 1, 1), ConfigError);
-  // A failure every second, and ten minutes to restart.
-  CHECK_THROWS_AS(training_run({.tokens = 1e12, .device_mtbf_hours = 1}, 1, 1e6, 3600),
-                  ConfigError);
+  const Goodput hopeless{.goodput = 1e-9, .mtbf_s = 1, .failure_s = 600};
+  CHECK_THROWS_AS(training_run({.tokens = 1e12}, 1, 1e6, 3600, &hopeless), ConfigError);
 }
 
 }  // namespace meshplan::planner

@@ -1,5 +1,5 @@
 // From the time of a step to a whole training run: hours, devices' hours, money and energy, with
-// failures.
+// failures where the plan has a goodput (planner/failures).
 #pragma once
 
 #include <optional>
@@ -14,11 +14,6 @@ struct TrainingRunQuestion {
   std::optional<double> price_per_device_hour;  // any currency
   std::string price_of;  // "USD, us-east-1, 2026-10-06": of a list price that nobody asked for
   std::optional<double> watts_per_device;  // of a busy device with its share of the node
-  std::optional<double>
-      device_mtbf_hours;     // mean time between failures of one device; absent: none fails
-  double checkpoint_s = 60;  // that a checkpoint stops training
-  double restart_s = 600;    // from a failure to the first step after the checkpoint
-  std::optional<double> checkpoint_interval_s;  // between checkpoints; absent: the best one
 };
 
 struct TrainingRunAnswer {
@@ -35,15 +30,14 @@ struct TrainingRunAnswer {
   std::optional<double> energy_kwh;
 };
 
-/// The expected time of work T with checkpoints of d seconds every t seconds of work, restarts of R
-/// seconds, and failures that come at random once in M seconds, is M * exp(R / M) * (exp((t + d) /
-/// M) - 1) * T / t (Daly 2006, "A higher order estimate of the optimum checkpoint interval for
-/// restart dumps", equation 20); the best t is his equation 37.
 /// @param step_time_s, tokens_per_step, devices  of the plan, > 0
+/// @param goodput  of the plan; null: nothing fails. The expected time is that without failures
+/// over it.
 /// @throws ConfigError for numbers that are not positive and finite, and where failures leave no
 /// time to get on
 TrainingRunAnswer training_run(const TrainingRunQuestion& question, double step_time_s,
-                               double tokens_per_step, int devices);
+                               double tokens_per_step, int devices,
+                               const Goodput* goodput = nullptr);
 /// The same of a plan that was ranked.
 TrainingRunAnswer training_run(const TrainingRunQuestion& question, const RankedPlan& ranked);
 

@@ -26,6 +26,8 @@ std::vector<std::string> own_reasons(const RankedPlan& ranked);
 
 /// Three or four digits: "1.23 s", "812 ms", "45.1 us".
 std::string format_seconds(double seconds);
+/// From milliseconds to years, three digits: "3.1 h", "17.2 min", "45.0 s".
+std::string format_duration(double seconds);
 /// The same with its sign: "+1.23 s".
 std::string signed_seconds(double seconds);
 /// "61.2 GiB", "412 MiB".

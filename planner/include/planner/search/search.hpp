@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "planner/failures/failure_model.hpp"
 #include "planner/search/space.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/anchors/adjustment.hpp"
@@ -38,6 +39,7 @@ struct SearchRequest {
   int top = 5;                                  // plans to return
   double memory_reserve = sim::kMemoryReserve;  // part of each device that a plan leaves free
   bool alternatives = true;  // false: only the best are asked for; a nearest miss is estimated
+  std::optional<FailureAssumptions> failures = {};  // plans are then compared by step over goodput
 };
 
 /// Runs body(index, worker) once for every index below `count`, in any order; worker <
@@ -78,10 +80,15 @@ struct RankedPlan {
   sim::StepPrediction estimate;
   std::optional<sim::SimulatedStep> simulated;
   bool ties = false;  // with the fastest: their difference is within what can be told apart
+  std::optional<Goodput> goodput = {};  // if failures are asked for
 
   /// What is shown: simulated, if the cost model can.
   const sim::StepPrediction& step() const { return simulated ? simulated->step : estimate; }
   double step_time_s() const { return step().step_time_s; }
+  /// What plans are compared by: the step time, over the goodput if failures are asked for.
+  double effective_s() const {
+    return goodput ? goodput->effective_s(step_time_s()) : step_time_s();
+  }
 };
 
 /// Plans that were turned down for one reason, each counted once: broken rules first, then memory.
@@ -97,7 +104,7 @@ struct Rejection {
 struct Alternative {
   std::string choice;              // "tp=4"
   std::optional<RankedPlan> plan;  // absent: none fits, obeys the rules, or comes near the first
-  double slower_by_s = 0;          // than the first plan
+  double slower_by_s = 0;          // than the first plan, over goodput if failures are asked for
   std::string reason;              // where the time goes, or what rejects it
   /// As long as the first, as estimated: of one that was not played.
   std::optional<double> estimated_times = {};
@@ -161,6 +168,8 @@ using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 
 /// The fastest plan's step time; none if none fits.
 std::optional<double> step_time_s(const SearchOutcome& outcome);
+/// The first plan's RankedPlan::effective_s; none if none fits.
+std::optional<double> effective_s(const SearchOutcome& outcome);
 bool is_incomplete(const SearchOutcome& outcome);
 
 /// Prices every candidate of the space, but for those of which a smaller one lacks memory, ranks
@@ -169,11 +178,13 @@ bool is_incomplete(const SearchOutcome& outcome);
 /// choice, are played with `costs.simulate`, which decides on their order and on what fits; where
 /// that would take more than some seconds of processor time, the slowest of them are left out or
 /// keep their estimates. Plans that differ in their schedule alone take one place. The same request
-/// gives the same result whatever `parallel_for` does.
+/// gives the same result whatever `parallel_for` does. If failures are asked for, step times are
+/// compared over the plans' goodput everywhere.
 ///
 /// Once `stop` says so no plan is priced any more, and of those that were the fastest that fits
 /// when it is played is the answer, beside what had been played before.
-/// @throws ConfigError for pins that contradict each other or the number of ranks
+/// @throws ConfigError for pins that contradict each other or the number of ranks, and as
+/// FailureModel
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress = {},
                      const StopRequested& stop = {});
