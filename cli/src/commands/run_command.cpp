@@ -2,15 +2,19 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 #include <utility>
 
 #include "commands/commands.hpp"
+#include "commands/run/run_launch.hpp"
+#include "commands/run/supervisor.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "models/spec_difference.hpp"
 #include "options/inputs.hpp"
-#include "options/run_options.hpp"
-#include "options/run_start.hpp"
+#include "options/plan_for_ranks.hpp"
+#include "options/run/run_options.hpp"
+#include "options/run/run_start.hpp"
 #include "output/kineto_folder.hpp"
 #include "output/output.hpp"
 #include "output/run_log.hpp"
@@ -19,8 +23,10 @@
 #include "process/folders.hpp"
 #include "process/gzip.hpp"
 #include "process/own_arguments.hpp"
+#include "process/threads.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
+#include "program/memory/saved_state.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/chrome_trace.hpp"
 #include "ranks/devices.hpp"
@@ -31,74 +37,17 @@
 #include "reports/machine_drift.hpp"
 #include "reports/run_report.hpp"
 #include "runtime/measure/machine_watch.hpp"
+#include "runtime/node_store/recovery.hpp"
 #include "runtime/os/stop_signal.hpp"
 #include "runtime/train/kept_settings.hpp"
 #include "runtime/train/preflight.hpp"
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "runtime/weights/hugging_face_weights.hpp"
-#include "runtime/weights/snapshot_size.hpp"
+#include "sim/prices/saving_cost.hpp"
 
 namespace meshplan::cli {
 namespace {
-
-program::Plan load_plan(const RunOptions& options) {
-  if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
-  program::Plan plan = plan_to_run(*options.file);
-  plan.progress_thread = plan.progress_thread || options.progress_thread;
-  add_adapters(plan, options.adapters, *options.file);
-  freeze(plan, options.freeze, *options.file);
-  if (apply(options.optimizer_settings, plan.workload.optimizer))
-    for (const program::Violation& violation : program::check(plan))
-      throw ConfigError(fmt::format("{}: {}", *options.file, violation.message));
-  return plan;
-}
-
-/// @throws IoError, ConfigError if what is to be written at the end cannot be
-void require_places(const RunOptions& options) {
-  require_writable({options.trace, options.chrome, options.log});
-  if (options.log) require_free_log(*options.log);
-  if (options.kineto) require_free_folder(*options.kineto, false);
-}
-
-/// What goes on if standard output or error do not take the run's lines any more, said in its log.
-void log_lost_output(const std::string& log, std::string_view stream, std::string_view cause) {
-  try {
-    RunLog::beside_writer(log).write(reports::lost_output_line(stream, cause));
-  } catch (const std::exception&) {  // the run says so itself, with its next line
-  }
-}
-
-StoppableJob stoppable_job(const RunOptions& options) {
-  StoppableJob job;
-  if (!options.quiet)
-    job.describe = [folder = options.train.checkpoints.folder](const runtime::Interruption& end) {
-      return interruption_text(end, folder, own_arguments());
-    };
-  if (options.log && starts_here(options.hosts))
-    job.on_lost_output = [log = *options.log](std::string_view stream, std::string_view cause) {
-      log_lost_output(log, stream, cause);
-    };
-  return job;
-}
-
-/// @param arguments  of the ranks
-int launch(const RunOptions& options, std::vector<std::string> arguments, const program::Plan& plan,
-           DeviceKind device) {
-  const int ranks = plan.parallel.world_size();
-  runtime::require_slots(parse_hosts(options.hosts), ranks);
-  runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
-  runtime::check_start(plan, options.train);
-  // Rank 0 writes; on another host it looks at its own folders, before it trains.
-  if (starts_here(options.hosts)) require_places(options);
-  const bool saves = !options.train.checkpoints.folder.empty();
-  if (device == DeviceKind::Cpu)
-    runtime::check_memory(plan, runtime::ranks_on_fullest_host(parse_hosts(options.hosts), ranks),
-                          saves);
-  HostOptions hosts = options.hosts;
-  if (plan.progress_thread) hosts.cores_per_rank = 2;
-  return launch_self(ranks, hosts, std::move(arguments), stoppable_job(options));
-}
 
 void check_placement(const RunOptions& options, const program::Plan& plan,
                      const runtime::Job& job) {
@@ -109,10 +58,53 @@ void check_placement(const RunOptions& options, const program::Plan& plan,
                              cluster.num_ranks() / cluster.num_nodes);
 }
 
+/// Bytes that the rank with most saves.
+std::int64_t saved_bytes(const program::Plan& plan) {
+  std::int64_t most = 0;
+  for (const program::Program& program : program::lower_all(plan))
+    most = std::max(most, program::saved_state_bytes(program));
+  return most;
+}
+
+/// What is saved where, and what memory that takes; empty if nothing is.
+std::string folder_line(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
+  if (checkpoints.folder.empty()) return "";
+  std::string when = " at the end";
+  if (checkpoints.every > 0) when = fmt::format(" every {} steps", checkpoints.every);
+  if (checkpoints.device_mtbf_s) when = " as often as failures ask for";
+  return fmt::format("checkpoints in {}{}, by way of {:.1f} MiB of host memory a rank",
+                     checkpoints.folder, when, static_cast<double>(saved_bytes(plan)) / kMib);
+}
+
+/// What is kept in the memory of nodes, and for how long that is predicted to hold up a step; empty
+/// if nothing is.
+std::string memory_line(const program::Plan& plan, const RunOptions& options) {
+  const runtime::NodeStoreOptions& memory = options.train.checkpoints.memory;
+  if (memory.every == 0) return "";
+  const std::set<std::string> nodes(memory.nodes.begin(), memory.nodes.end());
+  const std::int64_t bytes = saved_bytes(plan);
+  std::string stall;
+  if (!plan.cluster_json.empty())
+    stall = fmt::format(
+        ", which holds up a step by {:.3g} ms (predicted)",
+        sim::saving_stall_seconds(bytes, cluster_of(plan, *options.file)) * kMilliseconds);
+  return fmt::format(
+      "memory      every {} steps a rank copies {:.1f} MiB{}; stores on {} node{} take {:.1f} MiB "
+      "a "
+      "rank{}\n",
+      memory.every, static_cast<double>(bytes) / kMib, stall, nodes.size(),
+      nodes.size() == 1 ? "" : "s",
+      static_cast<double>(bytes) * runtime::kept_states(static_cast<int>(nodes.size())) / kMib,
+      nodes.size() == 1 ? "" : ", copies for another node included");
+}
+
 /// One line about what is resumed, imported and saved; empty if nothing is.
 std::string checkpoint_line(const program::Plan& plan,
                             const runtime::CheckpointOptions& checkpoints) {
   std::string line;
+  if (checkpoints.recovered)
+    return fmt::format("continues {}  {}\n", checkpoints.recovered->label(),
+                       folder_line(plan, checkpoints));
   if (!checkpoints.resume.empty()) line += fmt::format("continues {}  ", checkpoints.resume);
   if (!checkpoints.init_from.empty()) line += fmt::format("weights of {}  ", checkpoints.init_from);
   if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
@@ -121,25 +113,20 @@ std::string checkpoint_line(const program::Plan& plan,
       line += fmt::format("but {} begin anew, for it has none that are read  ",
                           fmt::join(model.beginning_anew(), ", "));
   }
-  if (!checkpoints.folder.empty()) {
-    std::int64_t snapshot = 0;
-    for (const program::Program& program : program::lower_all(plan))
-      snapshot = std::max(snapshot, runtime::snapshot_bytes(program));
-    line += fmt::format(
-        "checkpoints in {}{}, by way of {:.1f} MiB of host memory a rank", checkpoints.folder,
-        checkpoints.every > 0 ? fmt::format(" every {} steps", checkpoints.every) : " at the end",
-        static_cast<double>(snapshot) / kMib);
-  }
+  line += folder_line(plan, checkpoints);
   return line.empty() ? line : line + "\n";
 }
 
 /// In what the run goes on otherwise than before, as it was asked to, and what is taken to have
 /// been alike; empty for a new run.
 std::string resumed_settings(const program::Plan& plan, const RunOptions& options) {
-  if (!options.resume) return "";
-  const runtime::Checkpoint checkpoint = runtime::open_checkpoint(*options.resume);
-  const program::Plan saved = checkpoint.plan();
-  const runtime::RunState& run = checkpoint.index().run;
+  if (!continues(options)) return "";
+  const runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
+  const runtime::CheckpointIndex index = checkpoints.recovered
+                                             ? checkpoints.recovered->index()
+                                             : runtime::open_checkpoint(checkpoints.resume).index();
+  const program::Plan saved = program::parse_plan(index.plan_json, "the plan of the resumed run");
+  const runtime::RunState& run = index.run;
   const runtime::RunConfiguration before{saved, run.seed, run.settings};
   const runtime::RunConfiguration now{plan, options.train.seed,
                                       runtime::settings_of(options.train)};
@@ -175,12 +162,12 @@ class Voice {
         every_(std::max(1, options.train.num_steps / 20)) {
     // The log first: whoever passes the lines on may have to add to it that nobody reads them.
     if (speaks && options.log) {
-      log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
+      log_.emplace(*options.log, continues(options));
       log_->write(reports::to_json_line(header));
     }
     if (!prints_) return;
-    output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-           resumed_settings(header.plan, options),
+    output("{}{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+           memory_line(header.plan, options), resumed_settings(header.plan, options),
            import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     flush();
   }
@@ -231,13 +218,39 @@ class Voice {
   std::optional<RunLog> log_;
 };
 
-int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, runtime::Job& job) {
+runtime::StepNews news_of(const program::StepReport& step) {
+  runtime::StepNews news{.step = step.step, .seconds = step.seconds};
+  if (!step.slow_rank) return news;
+  news.slow_rank = step.slow_rank->rank;
+  news.slow_times = step.slow_rank->times;
+  return news;
+}
+
+/// The plan for the ranks that another launcher has started, made by rank 0 for all.
+program::Plan plan_of_job(const RunOptions& options, program::Plan plan, runtime::Job& job) {
+  const int ranks = job.world().size();
+  if (!options.elastic.range || ranks == plan.parallel.world_size()) return plan;
+  std::string text;
+  if (job.world().rank() == 0) {
+    const PlanForRanks made =
+        plan_for_ranks(plan, cluster_of(plan, *options.file), ranks, *options.file, on_threads(0));
+    text = plan_file_text(made.plan, made.cluster);
+    if (!options.quiet)
+      output(stderr, "meshplan: elastic: {} ranks instead of {}: {}\n", ranks,
+             plan.parallel.world_size(), made.change);
+  }
+  return program::read_plan(runtime::broadcast_text(job.world(), 0, std::move(text)),
+                            "the plan of rank 0");
+}
+
+int work(RunOptions options, const program::Plan& file_plan, DeviceKind device_kind,
+         runtime::Job& job) {
+  const program::Plan plan = plan_of_job(options, file_plan, job);
   prepare_process(options.device, job.layout().rank);
   options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
-  runtime::check_same_start(job.world(), options.train.checkpoints.folder,
-                            options.resumed ? std::optional(options.resumed->step) : std::nullopt);
+  take_newest_state(options, job.world(), job.layout());
   if (is_done(options)) {
     if (leads) say_done(options);
     return kDone;
@@ -272,10 +285,13 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
     };
   runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
   int steps = 0;
+  std::optional<runtime::StepLine> to_launcher;
+  if (leads) to_launcher.emplace();
   runtime::TrainResult result =
       runtime::train(plan, options.train, job.world(), device.device(), &job.board(),
                      [&](const program::StepReport& step) {
                        voice.say(step);
+                       if (to_launcher) to_launcher->say(news_of(step));
                        // Early enough to stop a long run; a short one is told at its end.
                        constexpr int kEarly = 3, kLong = 10;
                        if (++steps == kEarly && options.train.num_steps >= kLong)
@@ -295,7 +311,8 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
                   .arena_bytes = result.memory.arena_bytes,
                   .resident_after_first_step = result.memory.resident_after_first_step,
                   .resident_at_end = result.memory.resident_at_end,
-                  .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s});
+                  .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s,
+                  .saving = result.saving});
   if (result.stop_signal == 0) return code;
   const runtime::StoppedRun end{
       .signal = result.stop_signal, .last_step = result.last_step, .saved = result.saved};
@@ -306,34 +323,24 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   return code;
 }
 
-/// Fills in what was not given, before the device is chosen.
-void resolve(RunOptions& options) {
-  if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
-  if (!options.traced_steps)
-    options.traced_steps = options.trace || options.chrome || options.kineto ? 3 : 0;
-  options.train.traced_steps = *options.traced_steps;
-  options.train.verify_start = !options.no_verify_start;
-  resolve_start(options);
-}
-
 int run(RunOptions& options, const Command& command) {
   check(options);
+  if (options.elastic.range && !is_rank()) return supervise(options, command);
   resolve(options);
-  const program::Plan plan = load_plan(options);
+  program::Plan plan = load_plan(options);
+  if (options.ranks && *options.ranks != plan.parallel.world_size() && !is_rank()) {
+    plan_again(options, plan);
+    plan = load_plan(options);
+  }
   if (!is_rank() && is_done(options)) {
     say_done(options);
     return kDone;
   }
-  const DeviceKind device = choose_device(options.device, plan, *options.file);
-  if (device == DeviceKind::Cpu && options.device.gemm_cache)
-    throw ConfigError(
-        "--gemm-cache is for ranks on GPUs: on processor cores there is nothing to choose from");
-  if (!options.time_every) options.time_every = device == DeviceKind::Cuda ? 0 : 1;
-  options.train.watch.time_every = *options.time_every;
+  const DeviceKind device = choose_device(options, plan);
   if (is_rank())
     return as_rank(options.hosts,
                    [&](runtime::Job& job) { return work(options, plan, device, job); });
-  return launch(options, command.arguments_of_ranks(), plan, device);
+  return launch(options, command, plan, device).code;
 }
 
 }  // namespace

@@ -115,6 +115,10 @@ struct Command::Declaration {
 
   bool is_positional() const { return option->get_positional(); }
   bool takes_value() const { return kind != ValueKind::Nothing; }
+  /// Words that are suggested beside paths are none.
+  bool names_path(const std::string& value) const {
+    return is_path && std::ranges::find(suggestions, value) == suggestions.end();
+  }
 };
 
 struct Command::Declared {
@@ -276,6 +280,10 @@ Command& Command::beside_plan() {
   for (Declaration& declared : last_declared()) declared.beside_plan = true;
   return *this;
 }
+Command& Command::value_is_optional() {
+  for (Declaration& declared : last_declared()) declared.option->expected(0, 1);
+  return *this;
+}
 Command& Command::of_launcher() {
   for (Declaration& declared : last_declared()) declared.reaches_ranks = false;
   return *this;
@@ -374,7 +382,8 @@ std::vector<std::string> Command::arguments_of_ranks() const {
     for (const std::string& value : declared.values()) {
       if (!declared.is_positional()) arguments.push_back(flag_of(*declared.option));
       if (declared.takes_value())
-        arguments.push_back(declared.is_path ? std::filesystem::absolute(value).string() : value);
+        arguments.push_back(declared.names_path(value) ? std::filesystem::absolute(value).string()
+                                                       : value);
     }
   }
   return arguments;

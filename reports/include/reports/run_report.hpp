@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "program/trace/saving_report.hpp"
 #include "program/trace/step_report.hpp"
 #include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
@@ -49,6 +50,7 @@ struct RunSummary {
   double resident_after_first_step = 0;
   double resident_at_end = 0;
   double job_peak_flop_per_s = 0;  // 0 = not known
+  program::SavingReport saving = {};
 };
 std::string to_text(const RunSummary& summary);
 std::string to_json(const RunSummary& summary);
@@ -58,5 +60,7 @@ std::string to_json_line(const RunHeader& header);
 std::string to_json_line(const RunSummary& summary);
 /// Of a stream of the run, by name, that could not be written from some moment on.
 std::string lost_output_line(std::string_view stream, std::string_view cause);
+/// What a supervisor did after a step, and why.
+std::string elastic_line(int step, std::string_view text);
 
 }  // namespace meshplan::reports

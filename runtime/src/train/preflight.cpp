@@ -6,9 +6,9 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "program/lower/lower.hpp"
+#include "program/memory/saved_state.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/os/host_info.hpp"
-#include "runtime/weights/snapshot_size.hpp"
 
 namespace meshplan::runtime {
 
@@ -35,12 +35,12 @@ void check_data(const program::Plan& plan, const std::string& path, bool with_ev
   }
 }
 
-void check_memory(const program::Plan& plan, int ranks_on_host, bool saves_checkpoints) {
+void check_memory(const program::Plan& plan, int ranks_on_host, int state_copies) {
   double largest = 0;
   for (const program::Program& program : program::lower_all(plan))
     largest = std::max(
         largest, static_cast<double>(program.memory.total_bytes() + program.memory.host_bytes() +
-                                     (saves_checkpoints ? snapshot_bytes(program) : 0)));
+                                     state_copies * program::saved_state_bytes(program)));
   const double needed = largest * ranks_on_host;
   const auto available = static_cast<double>(detect_host().available_memory_bytes);
   if (available > 0 && needed > available)

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "node_store/memory_saver.hpp"
 #include "program/plan/plan.hpp"
+#include "program/trace/saving_report.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/train/checkpoint_options.hpp"
+#include "train/save_schedule.hpp"
 #include "train/trainer.hpp"
 #include "weights/checkpoint_writer.hpp"
 
@@ -42,18 +47,40 @@ class RunCheckpoints {
 
   /// From here on signals are looked for.
   void before_first_step() const;
-  /// Saves where it is due. Collective if checkpoints are saved or signals are looked for.
-  /// @param steps_done  of the whole run; @param loss_scale  where it stands now, if there is one
-  /// @param is_last  the run ends here anyway
+  /// A step that is done.
+  struct StepEnd {
+    int steps_done = 0;  // of the whole run
+    double loss = 0;
+    double seconds = 0;                        // of the slowest rank
+    std::optional<LossScaleState> loss_scale;  // where it stands now, if there is one
+    bool is_last = false;                      // the run ends here anyway
+  };
+  /// Saves where it is due. Collective if states are saved or signals are looked for.
   /// @returns the signal, the same on all ranks, for which the run has to stop here; 0: none
-  int after_step(int steps_done, double loss, const std::optional<LossScaleState>& loss_scale,
-                 bool is_last);
+  int after_step(const StepEnd& step);
   bool are_saved() const { return writer_.has_value(); }
-  /// The last save, complete when this returns.
+  /// The last save, complete when this returns; states in memory are then removed.
   void finish();
+  /// Collective: what saving cost.
+  program::SavingReport report() const;
 
  private:
+  /// What ranks agree on after a step, each by its maximum over them.
+  struct Agreement {
+    std::int32_t stop = 0;    // the signal
+    std::int32_t memory = 0;  // MemorySaver::State
+    std::int32_t save = 0;    // a checkpoint is due
+  };
+
   void load_start();
+  std::map<std::string, std::string> companions_of_start() const;
+  void draw_id();
+  void begin_memory();
+  Agreement agree(const StepEnd& step);
+  void save_to_memory(MemorySaver::State state);
+  void give_up_memory();
+  void complete_save();
+  void say(const std::string& line) const;
   /// @throws SharedConfigError on all ranks for what is wrong with the source on any
   void load(ParameterSource& source, LoadedState which);
   void save();
@@ -66,6 +93,9 @@ class RunCheckpoints {
   std::map<std::string, std::string> companions_;
   std::optional<std::int64_t> saved_step_;
   std::optional<CheckpointWriter> writer_;
+  SaveSchedule schedule_;
+  std::unique_ptr<MemorySaver> memory_;
+  program::SavingReport saving_;
 };
 
 }  // namespace meshplan::runtime

@@ -88,6 +88,12 @@ RunState start_of(const TrainOptions& options, const TokenFile& file, const Data
           .settings = settings_of(options)};
 }
 
+CheckpointOptions checkpoints_of(const TrainOptions& options) {
+  CheckpointOptions checkpoints = options.checkpoints;
+  checkpoints.say = options.log;
+  return checkpoints;
+}
+
 /// A progress thread for one scope.
 class BackgroundProgress {
  public:
@@ -121,8 +127,8 @@ class Training {
                      ? std::optional(program::lower(plan, stage_, program::Pass::ForwardOnly))
                      : std::nullopt,
                  world, device, options.seed, status),
-        checkpoints_(plan, options.checkpoints, trainer_, world, start_of(options, file_, split_),
-                     status) {
+        checkpoints_(plan, checkpoints_of(options), trainer_, world,
+                     start_of(options, file_, split_), status) {
     trainer_.executor().lend_scratch();
     if (kernels::ProductTuning* tuning = device.product_tuning())
       agree_on_products(*tuning, world, options.gemm_cache, options.log);
@@ -163,9 +169,13 @@ class Training {
       }
       result.last_step = report.step;
       on_step(report);
-      result.stop_signal = checkpoints_.after_step(step + 1, report.loss, loss_scale_state(),
-                                                   step + 1 == options_.num_steps);
+      result.stop_signal = checkpoints_.after_step({.steps_done = step + 1,
+                                                    .loss = report.loss,
+                                                    .seconds = report.seconds,
+                                                    .loss_scale = loss_scale_state(),
+                                                    .is_last = step + 1 == options_.num_steps});
     }
+    result.saving = checkpoints_.report();
     checkpoints_.finish();
     result.saved = checkpoints_.are_saved();
     result.timing = timing.mean();
@@ -360,9 +370,10 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
                   Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step) {
   if (world.size() != plan.parallel.world_size())
-    throw ConfigError(fmt::format("the plan {} needs {} ranks, but the job has {}",
-                                  program::to_string(plan.parallel), plan.parallel.world_size(),
-                                  world.size()));
+    throw ConfigError(
+        fmt::format("the plan {} needs {} ranks, but the job has {}: start as many, or "
+                    "add --elastic to plan for those that there are",
+                    program::to_string(plan.parallel), plan.parallel.world_size(), world.size()));
   check_start(plan, options);
   const BackgroundProgress progress(world, plan.progress_thread);
   return Training(plan, options, world, device, status).run(on_step);

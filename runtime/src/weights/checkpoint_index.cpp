@@ -73,6 +73,7 @@ void fields(V& v, RunSettings& s) {
 
 template <class V>
 void fields(V& v, RunState& r) {
+  v.optional("id", r.id, "of the run, kept when it is resumed");
   v.required("step", r.step, "optimizer steps that are done", at_least(0));
   v.required("next_sequence", r.next_sequence, "place in the order of all sequences", at_least(0));
   v.required("seed", r.seed, "of initial weights and data order");

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "program/memory/saved_state.hpp"
 #include "program/zero/zero.hpp"
 #include "runtime/weights/tensor_box.hpp"
 
@@ -54,14 +55,9 @@ struct SnapshotRun {
   std::int64_t position = 0;
 };
 
-/// A kind of state that training keeps, of every parameter or of those that are not frozen.
-struct StateRegion {
-  std::string name;  // "weights", "moment1", "moment2"
-  program::Region region = program::Region::Weights;
-  int replica = 0;           // of what compression lost: see compression_error_state
-  DType dtype = DType::F32;  // there; a checkpoint holds fp32
-  bool frozen_only = false;  // of a region that holds others, too
-};
+using program::kWeights;
+using program::state_regions;
+using program::StateRegion;
 
 /// What this rank saves of a state. It saves all that its own compression lost. Other states are
 /// divided equally among the replicas, so that all of them write; with ZeRO a rank saves what it
@@ -78,12 +74,6 @@ std::vector<program::HeldRun> held_runs(const program::Program& program, const S
 /// once.
 std::vector<PlacedBox> saved_boxes(const program::Program& program,
                                    const program::Coordinates& place, program::FlatRange range);
-
-constexpr const char* kWeights = "weights";
-
-/// The states of a program: its fp32 weights (those of frozen parameters in the compute dtype, as
-/// they have no other), then the optimizer's moments.
-std::vector<StateRegion> state_regions(const program::Program& program);
 
 /// What the compression of gradients lost, by the number of the rank among those that sum a
 /// parameter's, and of the sums. Which rank adds it to its next gradients does not change the sum

@@ -37,40 +37,6 @@ std::string what_remains(const std::string& folder) {
                      resume_command(folder, *step, checkpoint_path(folder, *step)));
 }
 
-bool is_dense(const PlacedBox& piece) {
-  const std::vector<std::int64_t> dense = dense_strides(piece.box.size);
-  for (std::size_t d = 0; d < dense.size(); ++d)
-    if (piece.box.size[d] > 1 && piece.strides[d] != dense[d]) return false;
-  return true;
-}
-
-/// Values that lie in the first bytes in another type become fp32.
-void widen(std::vector<float>& values, DType dtype) {
-  if (dtype == DType::F32) return;
-  const std::vector<float> narrow = values;
-  const TensorBox all{{0}, {std::ssize(values)}};
-  copy_overlap({.data = reinterpret_cast<const std::byte*>(narrow.data()),
-                .dtype = dtype,
-                .box = all,
-                .strides = {1}},
-               {.data = values.data(), .box = all, .strides = {1}});
-}
-
-/// The elements of a piece, one after the other. `storage` is used only if they are not so already.
-std::span<const float> dense_values(const PlacedBox& piece, const float* first,
-                                    std::vector<float>& storage) {
-  const auto count = static_cast<std::size_t>(piece.box.elements());
-  if (is_dense(piece)) return {first, count};
-  storage.resize(count);
-  copy_overlap(
-      {.data = reinterpret_cast<const std::byte*>(first),
-       .dtype = DType::F32,
-       .box = piece.box,
-       .strides = piece.strides},
-      {.data = storage.data(), .box = piece.box, .strides = dense_strides(piece.box.size)});
-  return storage;
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverPlace& place,
@@ -85,21 +51,9 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
       keep_(keep),
       companions_(std::move(companions)),
       status_(status),
-      warn_(std::move(warn)) {
-  for (StateRegion& state : saved_states(program, place)) {
-    SnapshotState snapshot{.state = std::move(state)};
-    snapshot.runs = snapshot_runs(program, snapshot.state, place);
-    for (const SnapshotRun& run : snapshot.runs)
-      for (PlacedBox& piece : saved_boxes(program, place.coordinates, run.range)) {
-        snapshot.positions.push_back(run.position + piece.offset - run.range.begin);
-        snapshot.pieces.push_back(std::move(piece));
-      }
-    if (!snapshot.runs.empty())
-      snapshot.values.resize(static_cast<std::size_t>(snapshot.runs.back().position +
-                                                      snapshot.runs.back().range.size()));
-    snapshot_.push_back(std::move(snapshot));
-  }
-}
+      warn_(std::move(warn)),
+      share_(program, place),
+      snapshot_(static_cast<std::size_t>(share_.data_bytes())) {}
 
 CheckpointWriter::~CheckpointWriter() {
   cancelled_ = true;
@@ -110,22 +64,13 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
   wait();
   if (rank_ == 0)
     if (const std::string change = folder_.retake(); !change.empty() && warn_) warn_(change);
-  backend.synchronize();
-  for (SnapshotState& snapshot : snapshot_) {
-    const std::int64_t element = size_of(snapshot.state.dtype);
-    for (const SnapshotRun& saved : snapshot.runs)
-      backend.copy_to_host(
-          reinterpret_cast<std::byte*>(snapshot.values.data()) + saved.position * element,
-          arena.region(snapshot.state.region) + saved.offset * element,
-          saved.range.size() * element);
-  }
-  backend.synchronize();
-  for (SnapshotState& snapshot : snapshot_) widen(snapshot.values, snapshot.state.dtype);
+  share_.copy(backend, arena, snapshot_);
   done_ = false;
   thread_ = std::thread([this, run] { work(run); });
 }
 
 void CheckpointWriter::work(RunState run) {
+  const auto begin = std::chrono::steady_clock::now();
   const std::string unfinished = checkpoint_path(folder_.path(), run.step).append(kUnfinished);
   try {
     std::error_code ignored;
@@ -140,52 +85,16 @@ void CheckpointWriter::work(RunState run) {
         IoError(fmt::format("the checkpoint of step {} is not saved: {}; {}", run.step,
                             error.what(), what_remains(folder_.path()))));
   }
+  write_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   done_ = true;
 }
 
 CheckpointManifest CheckpointWriter::write_share(const std::string& folder) const {
-  CheckpointManifest manifest;
-  std::vector<SafeTensorSpec> specs;
-  std::map<std::string, int> times;  // a share may hold several boxes of a parameter
-  const auto tensor_of = [&](const SnapshotState& snapshot, const PlacedBox& piece) {
-    const program::Parameter& parameter = program_.parameters[at(piece.parameter)];
-    const int time = times[snapshot.state.name + parameter.name]++;
-    const std::string name = snapshot.state.name + "." + parameter.name;
-    if (time == 0)
-      manifest.tensors.push_back({.state = snapshot.state.name,
-                                  .parameter = parameter.name,
-                                  .shape = parameter.global_shape});
-    specs.push_back({.name = time == 0 ? name : fmt::format("{}#{}", name, time),
-                     .dtype = DType::F32,
-                     .shape = piece.box.size});
-  };
-  for (const SnapshotState& snapshot : snapshot_)
-    for (const PlacedBox& piece : snapshot.pieces) tensor_of(snapshot, piece);
-
-  const std::string file = checkpoint_share_name(rank_);
-  SafetensorsWriter writer(folder + "/" + file, specs, {{"format", "meshplan"}});
-  std::vector<float> storage;
-  std::size_t spec = 0;
-  auto tensor = manifest.tensors.begin();
-  for (const SnapshotState& snapshot : snapshot_)
-    for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
-      const PlacedBox& piece = snapshot.pieces[i];
-      const std::span<const float> values =
-          dense_values(piece, snapshot.values.data() + snapshot.positions[i], storage);
-      writer.append(std::as_bytes(values));
-      const bool first = specs[spec].name.find('#') == std::string::npos;
-      if (first && spec > 0) ++tensor;
-      tensor->pieces.push_back({.file = file,
-                                .tensor = specs[spec].name,
-                                .begin = piece.box.begin,
-                                .size = piece.box.size,
-                                .hash = data_hash(std::as_bytes(values))});
-      ++spec;
-    }
+  const std::string path = folder + "/" + checkpoint_share_name(rank_);
+  SafetensorsWriter writer(path, share_.specs(), share_.metadata());
+  writer.append(snapshot_);
   writer.finish();
-  manifest.files.push_back(
-      {.name = file, .bytes = writer.file_bytes(), .hash = data_hash(writer.header())});
-  return manifest;
+  return share_.manifest(rank_, share_.hashes(snapshot_));
 }
 
 /// @returns false if the job gives up
@@ -204,23 +113,13 @@ bool CheckpointWriter::await_manifests(const std::string& folder) const {
 void CheckpointWriter::complete(const RunState& run, const std::string& unfinished) {
   CheckpointIndex index{.run = run, .plan_json = program::to_json(program_.plan)};
   index.plan_hash = hex(content_hash(index.plan_json));
-  std::map<std::pair<std::string, std::string>, std::size_t> places;
+  std::vector<CheckpointManifest> shares;
   for (int rank = 0; rank < world_size_; ++rank) {
     const std::string path = unfinished + "/" + manifest_name(rank);
-    CheckpointManifest manifest = parse_manifest(read_text(path), path);
-    for (CheckpointFile& file : manifest.files) index.manifest.files.push_back(std::move(file));
-    for (CheckpointTensor& tensor : manifest.tensors) {
-      const auto [place, is_new] =
-          places.try_emplace({tensor.state, tensor.parameter}, index.manifest.tensors.size());
-      if (is_new) {
-        index.manifest.tensors.push_back(std::move(tensor));
-        continue;
-      }
-      auto& pieces = index.manifest.tensors[place->second].pieces;
-      std::ranges::move(tensor.pieces, std::back_inserter(pieces));
-    }
+    shares.push_back(parse_manifest(read_text(path), path));
     fs::remove(path);
   }
+  index.manifest = merged(std::move(shares));
   if (!companions_.empty()) {
     const std::string folder = unfinished + "/" + kCompanionFolder;
     fs::create_directories(folder);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "runtime/weights/checkpoint.hpp"
 #include "weights/checkpoint_layout.hpp"
 #include "weights/save_folder.hpp"
+#include "weights/state_share.hpp"
 
 namespace meshplan::runtime {
 
@@ -42,19 +44,16 @@ class CheckpointWriter {
   void save(const RunState& run, kernels::Backend& backend, const Arena& arena);
   /// @throws IoError if the save in the background has failed; returns at once
   void check();
+  /// Is nothing being written? Then last_write_s() holds for the last save.
+  bool is_idle() const { return done_; }
+  /// Seconds from the copy until this rank's part was durable; on rank 0 until all was.
+  double last_write_s() const { return write_s_; }
+  std::int64_t share_bytes() const { return share_.data_bytes(); }
   /// Returns when this rank's part is durable; on rank 0, when the checkpoint is complete.
   /// @throws IoError
   void wait();
 
  private:
-  struct SnapshotState {
-    StateRegion state;
-    std::vector<SnapshotRun> runs;
-    std::vector<float> values;  // of all runs, one after the other
-    std::vector<PlacedBox> pieces;
-    std::vector<std::int64_t> positions;  // of the pieces' first elements in `values`
-  };
-
   void work(RunState run);
   CheckpointManifest write_share(const std::string& folder) const;
   void complete(const RunState& run, const std::string& unfinished);
@@ -69,11 +68,13 @@ class CheckpointWriter {
   std::map<std::string, std::string> companions_;
   StatusBoard* status_;
   std::function<void(const std::string&)> warn_;
-  std::vector<SnapshotState> snapshot_;
+  StateShare share_;
+  std::vector<std::byte> snapshot_;  // the data of the share's file
   std::thread thread_;
   std::atomic<bool> cancelled_ = false;
   std::atomic<bool> done_ = true;
   std::exception_ptr failure_;  // written before done_
+  double write_s_ = 0;          // written before done_
 };
 
 }  // namespace meshplan::runtime

@@ -238,13 +238,19 @@ std::int64_t SafeTensorSpec::bytes() const {
   return total;
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const SafeTensorSpec> specs,
-                                     const std::map<std::string, std::string>& metadata)
-    : file_(path) {
+std::vector<std::byte> safetensors_header(std::span<const SafeTensorSpec> specs,
+                                          const std::map<std::string, std::string>& metadata) {
   const std::string text = header_of(specs, metadata);
   const std::uint64_t length = text.size();
-  std::ranges::copy(std::as_bytes(std::span(&length, 1)), std::back_inserter(header_));
-  std::ranges::copy(std::as_bytes(std::span(text)), std::back_inserter(header_));
+  std::vector<std::byte> header;
+  std::ranges::copy(std::as_bytes(std::span(&length, 1)), std::back_inserter(header));
+  std::ranges::copy(std::as_bytes(std::span(text)), std::back_inserter(header));
+  return header;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const SafeTensorSpec> specs,
+                                     const std::map<std::string, std::string>& metadata)
+    : file_(path), header_(safetensors_header(specs, metadata)) {
   file_.append(header_);
   for (const SafeTensorSpec& spec : specs) data_bytes_ += spec.bytes();
 }

@@ -58,6 +58,10 @@ struct SafeTensorSpec {
   std::int64_t bytes() const;
 };
 
+/// All bytes of a file before its data: length and JSON, padded so that the data is aligned to 8.
+std::vector<std::byte> safetensors_header(std::span<const SafeTensorSpec> specs,
+                                          const std::map<std::string, std::string>& metadata);
+
 /// Writes a file front to back: the header at once, then the tensors' data in the order of `specs`.
 class SafetensorsWriter {
  public:

@@ -19,9 +19,10 @@ void check_data(const program::Plan& plan, const std::string& path, bool with_ev
 
 /// The arenas of the ranks that share a host fit its memory.
 /// @param ranks_on_host  of the fullest host
-/// @param saves_checkpoints  then each rank also holds a snapshot of what it saves
+/// @param state_copies  of what a rank saves, that it holds in host memory besides: one for
+/// checkpoints, kept_states() for states in memory
 /// @throws IoError naming what is needed and what is there
-void check_memory(const program::Plan& plan, int ranks_on_host, bool saves_checkpoints);
+void check_memory(const program::Plan& plan, int ranks_on_host, int state_copies);
 
 /// The job's machines are what the plan's cluster describes: as many machines, as many ranks on
 /// each. Only for plans of CPU clusters; others are run wherever there is room.

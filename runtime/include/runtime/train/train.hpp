@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/plan/plan.hpp"
+#include "program/trace/saving_report.hpp"
 #include "program/trace/step_report.hpp"
 #include "program/trace/trace.hpp"
 #include "runtime/train/checkpoint_options.hpp"
@@ -58,6 +59,7 @@ struct TrainResult {
   std::optional<program::ExpertReport> experts;       // mean over the steps
   std::vector<std::optional<double>> gradient_norms;  // of each step; none = it was skipped
   MeasuredMemory memory;
+  program::SavingReport saving;  // without the save at the end, which holds no step up
   program::Trace trace;
 };
 

@@ -85,6 +85,9 @@ struct RunSettings {
 
 /// Where a run stands, beside its parameters.
 struct RunState {
+  /// Random, drawn when the run starts, kept when it is resumed: tells what is left of one run from
+  /// that of another. Absent in checkpoints written before 2026-11-30.
+  std::optional<std::string> id = std::nullopt;
   std::int64_t step = 0;           // optimizer steps that are done
   std::int64_t next_sequence = 0;  // of the whole run's order: step * global batch
   std::uint64_t seed = 0;
@@ -179,6 +182,11 @@ RunState run_state_of(const std::string& checkpoint);
 /// Reads the checkpoints of a folder completely, the newest first, but for `except`.
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,
                                                const std::string& except);
+
+/// Renames every checkpoint that is newer than the newest intact one to step-N.damaged, or
+/// step-N.damaged-2 and so on, so that the intact one is the newest. Reads the data of those.
+/// @returns their paths before, newest first. @throws IoError if one cannot be renamed
+std::vector<std::string> set_damaged_aside(const std::string& folder);
 
 /// The newest checkpoint of a folder whose sizes and headers are right: reads no data.
 std::optional<std::int64_t> newest_readable_step(const std::string& folder);

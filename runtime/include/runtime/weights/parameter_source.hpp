@@ -37,6 +37,9 @@ class ParameterSource {
                                  DType /*dtype*/) {
     return "";
   }
+  /// This rank has read all that it needs. Collective where ranks read from each other: returns
+  /// when that holds for all. Called once, also if a read has failed.
+  virtual void finish() {}
 };
 
 enum class LoadedState { WeightsOnly, All };
