@@ -105,6 +105,14 @@ program::LoweringProfile profile_of(const Plan& plan) {
   return profile;
 }
 
+/// Sequences of the smallest micro-batch that the plan's tp ranks can share: with sequence
+/// parallelism they divide its tokens. Every valid size is a multiple.
+int smallest_micro_batch(const Plan& plan) {
+  if (!plan.parallel.sp) return 1;
+  const std::int64_t tokens = plan.workload.seq_len / plan.parallel.cp;
+  return static_cast<int>(plan.parallel.tp / std::gcd(tokens, std::int64_t{plan.parallel.tp}));
+}
+
 }  // namespace
 
 void ChunkCosts::forget() {
@@ -251,15 +259,17 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
   return set;
 }
 
-/// Lowered for all sizes of micro-batches, as one of a sequence, so that what waits for what does
-/// not depend on which of them comes first.
+/// Lowered for all sizes of micro-batches, as the smallest, so that what waits for what does not
+/// depend on which of them comes first.
 const program::StageLowering& ChunkCosts::lowering_of(const Pipeline& pipeline, int layer_class) {
   program_key_.set(pipeline.program, layer_class);
   const auto found = lowerings_.find(program_key_);
   if (found != lowerings_.end()) return found->second;
   Plan single = pipeline.plan;
-  single.workload.global_batch_size /= single.micro_batch_size;
-  single.micro_batch_size = 1;
+  const int size = smallest_micro_batch(single);
+  single.workload.global_batch_size =
+      single.workload.global_batch_size / single.micro_batch_size * size;
+  single.micro_batch_size = size;
   const int num_layers = single.model.num_layers;
   program::LoweringProfile profile = pipeline.profile;
   profile.frozen_part = frozen_part(layer_class, num_layers);
