@@ -4,7 +4,7 @@
 # their targets do not read (docs/input.md).
 #   scripts/fuzz.sh SECONDS [SEED]        MESHPLAN_PRESET=ci for speed; default: asan
 #   scripts/fuzz.sh SECONDS SEED --reader tokenizer --jobs 1
-#   scripts/fuzz.sh SECONDS SEED --signals        instead: random signals to training jobs (fuzz_signals.py)
+#   scripts/fuzz.sh SECONDS SEED --signals        instead: random signals to training jobs (faults/fuzz_signals.py)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=${1:?usage: scripts/fuzz.sh SECONDS [SEED]}
@@ -12,7 +12,7 @@ seed=${2:-1}
 preset=${MESHPLAN_PRESET:-asan}
 if [ "${3:-}" = --signals ]; then
   "$root/scripts/setup.sh" "$preset" meshplan
-  exec "$root/scripts/fuzz_signals.py" "$root/build/$preset/cli/meshplan" "$seconds" "$seed" "${@:4}"
+  exec "$root/scripts/faults/fuzz_signals.py" "$root/build/$preset/cli/meshplan" "$seconds" "$seed" "${@:4}"
 fi
 "$root/scripts/setup.sh" "$preset" meshplan_fuzz
 work=$(mktemp -d)

@@ -117,6 +117,7 @@ int run(int argc, char** argv) {
     add_import_command(line);
 #if MESHPLAN_HAS_RUNTIME
     add_run_command(line);
+    add_status_command(line);
     add_checkpoint_command(line);
     add_data_command(line);
     add_trial_command(line);

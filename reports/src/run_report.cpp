@@ -60,6 +60,41 @@ Json machine_json(const program::Trace& trace) {
           {"cores", machine.cores}};
 }
 
+/// Part of the time of steps for which saving held them up.
+double stall_share(const program::SavingTimes& times, const program::SavingReport& saving) {
+  return saving.steps_s > 0 ? times.stall_s / saving.steps_s : 0;
+}
+
+Json saving_json(const program::SavingReport& saving) {
+  const auto place = [&](const program::SavingTimes& times) {
+    return Json{{"saves", times.saves},
+                {"skipped", times.skipped},
+                {"stall_s", times.stall_s},
+                {"stall_share", stall_share(times, saving)},
+                {"bytes_per_rank", times.bytes}};
+  };
+  return {{"disk", place(saving.disk)}, {"memory", place(saving.memory)}};
+}
+
+/// "saving      disk 3 times, ..."; empty if nothing was saved while the run went on.
+std::string saving_line(const program::SavingReport& saving) {
+  std::string text;
+  const auto add = [&](const char* place, const program::SavingTimes& times) {
+    if (times.saves == 0 && times.skipped == 0) return;
+    text += fmt::format(
+        "{}{} {} times, {:.1f} MiB a rank, holding steps up by {:.2f} ms each, {} of "
+        "their time{}",
+        text.empty() ? "saving      " : "; ", place, times.saves,
+        static_cast<double>(times.bytes) / kMib,
+        times.saves > 0 ? times.stall_s / times.saves * kMilliseconds : 0,
+        percent(stall_share(times, saving)),
+        times.skipped > 0 ? fmt::format(", {} skipped", times.skipped) : "");
+  };
+  add("disk", saving.disk);
+  add("memory", saving.memory);
+  return text.empty() ? text : text + "\n";
+}
+
 Json summary_fields(const RunSummary& summary) {
   const program::Trace& trace = summary.trace;
   const StepTimes times = step_times(trace);
@@ -80,6 +115,7 @@ Json summary_fields(const RunSummary& summary) {
           {"resident_after_first_step_bytes", summary.resident_after_first_step},
           {"resident_at_end_bytes", summary.resident_at_end},
           {"tracing_overhead", trace.tracing_overhead},
+          {"saving", saving_json(summary.saving)},
           {"machine", machine_json(trace)}};
 }
 
@@ -178,15 +214,16 @@ std::string to_text(const RunHeader& header) {
   const program::Plan& plan = header.plan;
   return fmt::format(
       "{}  {}  {} ranks on {} machine{}{}, each {}\n{}{} sequences of {} tokens a step in {} "
-      "micro-batches of {}  data {}\n{}\n{}\n"
+      "micro-batches of {}{}  data {}\n{}\n{}\n"
       "{:>6} {:>9} {:>9} {:>9} {:>10} {:>11} {:>9} {:>7} {:>9}\n",
       plan.model.name, program::to_string(plan.parallel), plan.parallel.world_size(),
       header.machines, header.machines == 1 ? "" : "s",
       header.oversubscribed ? " (more ranks than cores)" : "", header.device,
       plan.frozen.empty() ? "" : fmt::format("frozen {}\n", frozen_line(plan.model, plan.frozen)),
       plan.workload.global_batch_size, plan.workload.seq_len, plan.num_microbatches(),
-      plan.micro_batch_size, header.data, optimizer_line(plan.workload.optimizer),
-      peak_line(header), "step", "loss", "norm", "lr", "ms", "tokens/s", "samples/s", "MFU", "MiB");
+      plan.micro_batch_size, empty_sequences_words(plan), header.data,
+      optimizer_line(plan.workload.optimizer), peak_line(header), "step", "loss", "norm", "lr",
+      "ms", "tokens/s", "samples/s", "MFU", "MiB");
 }
 
 std::string step_line(const program::StepReport& step) {
@@ -218,6 +255,7 @@ std::string to_text(const RunSummary& summary) {
       program::model_flops_per_step(trace.plan) / times.median_s / 1e9, utilization ? ", MFU " : "",
       utilization ? percent(*utilization) : "", trace.peak_memory_bytes / kMib,
       summary.arena_bytes / kMib);
+  text += saving_line(summary.saving);
   text += against_prediction(trace, times.median_s);
   if (!trace.spans.empty())
     text += fmt::format("tracing     adds {:+.1f} % to a step\n", trace.tracing_overhead * 100);
@@ -270,6 +308,10 @@ std::string to_json_line(const RunSummary& summary) {
   line["experts"] =
       summary.experts ? Json::parse(program::to_json(*summary.experts)) : Json(nullptr);
   return line.dump();
+}
+
+std::string elastic_line(int step, std::string_view text) {
+  return Json{{"kind", "elastic"}, {"step", step}, {"text", text}}.dump();
 }
 
 std::string lost_output_line(std::string_view stream, std::string_view cause) {

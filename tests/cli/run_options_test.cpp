@@ -1,6 +1,6 @@
 // Every flag of `run` reaches its ranks, with the value that it has in the process that starts
 // them.
-#include "options/run_options.hpp"
+#include "options/run/run_options.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

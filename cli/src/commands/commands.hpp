@@ -27,6 +27,7 @@ void add_completion_command(CommandLine& line);
 
 // Only where the runtime is built.
 void add_run_command(CommandLine& line);
+void add_status_command(CommandLine& line);
 void add_checkpoint_command(CommandLine& line);
 void add_data_command(CommandLine& line);
 void add_trial_command(CommandLine& line);

@@ -95,6 +95,8 @@ class Command {
   Command& in_plan(const std::string& path);
   /// The option before may be given beside a plan's file.
   Command& beside_plan();
+  /// The option before, a text, may be given without a value: it is empty then.
+  Command& value_is_optional();
   /// The option before is of the process that starts the ranks; all others reach them.
   Command& of_launcher();
 

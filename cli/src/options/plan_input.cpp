@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
+#include "options/plan_for_ranks.hpp"
 #include "options/what_if.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -61,14 +62,23 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
   add_adapters(loaded.plan, options.adapters, file);
   freeze(loaded.plan, options.freeze, file);
   require_valid(loaded.plan, file);
+  if (options.ranks && *options.ranks != loaded.plan.parallel.world_size()) {
+    PlanForRanks made =
+        plan_for_ranks(loaded.plan, loaded.cluster, *options.ranks, file, planner::serial());
+    loaded.plan = std::move(made.plan);
+    loaded.cluster = std::move(made.cluster);
+    loaded.changes.push_back("--gpus: " + made.change);
+  }
   const int ranks = loaded.plan.parallel.world_size();
   if (options.cluster) loaded.cluster = sim::with_ranks(loaded.cluster, ranks);
   loaded.cluster =
       changed_cluster(loaded.cluster, what_if.cluster, loaded.plan.stack.software, loaded.changes);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
-        fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
-                    program::to_string(loaded.plan.parallel), loaded.cluster.num_ranks()));
+        fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}; --gpus {} "
+                    "plans for as many, and --cluster {} resizes the cluster",
+                    file, ranks, program::to_string(loaded.plan.parallel),
+                    loaded.cluster.num_ranks(), ranks, loaded.cluster.name));
   loaded.source = std::move(input);
   return loaded;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "process/exit_codes.hpp"
@@ -63,6 +64,12 @@ void check(const HostOptions& options) {
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
                 const std::optional<StoppableJob>& stoppable,
                 decltype(runtime::LaunchSpec::ends_at) ends_at) {
+  return run_self(ranks, options, std::move(arguments), stoppable, ends_at).code;
+}
+
+runtime::JobEnd run_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                         const std::optional<StoppableJob>& stoppable,
+                         decltype(runtime::LaunchSpec::ends_at) ends_at) {
   check(options);
   const std::vector<runtime::HostSlots> hosts = parse_hosts(options);
   runtime::require_slots(hosts, ranks);
@@ -78,9 +85,11 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
   if (stoppable) {
     spec.describe = stoppable->describe;
     spec.on_lost_output = stoppable->on_lost_output;
+    spec.wants_stop = stoppable->wants_stop;
+    spec.on_step = stoppable->on_step;
   }
   for (std::string& argument : arguments) spec.command.push_back(std::move(argument));
-  return runtime::launch_ranks(spec);
+  return runtime::run_job(spec);
 }
 
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work) {

@@ -21,6 +21,8 @@ bool is_rank();
 struct StoppableJob {
   decltype(runtime::LaunchSpec::describe) describe;              // its end by a signal
   decltype(runtime::LaunchSpec::on_lost_output) on_lost_output;  // see there
+  decltype(runtime::LaunchSpec::wants_stop) wants_stop;          // see there
+  decltype(runtime::LaunchSpec::on_step) on_step;                // see there
 };
 
 /// Runs `arguments` of this program on `ranks` ranks.
@@ -28,6 +30,11 @@ struct StoppableJob {
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
                 const std::optional<StoppableJob>& stoppable = std::nullopt,
                 decltype(runtime::LaunchSpec::ends_at) ends_at = std::nullopt);
+
+/// The same, with what a supervisor needs to go on.
+runtime::JobEnd run_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                         const std::optional<StoppableJob>& stoppable = std::nullopt,
+                         decltype(runtime::LaunchSpec::ends_at) ends_at = std::nullopt);
 
 /// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
 /// variables place communicate by TCP, others by MPI.

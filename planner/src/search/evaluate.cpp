@@ -39,8 +39,13 @@ std::vector<std::vector<std::size_t>> batches(std::size_t count, const Candidate
 /// Candidates that do not fit, by what they have in common with those that need more.
 class Misses {
  public:
+  explicit Misses(const SearchRequest& request)
+      : global_batch_size_(request.workload.global_batch_size),
+        uneven_(request.constraints.uneven_batch) {}
+
   void add(std::size_t index, const Candidate& candidate) {
-    misses_[key_of(candidate)].push_back({keeps_all(candidate), candidate.micro_batch_size, index});
+    misses_[key_of(candidate)].push_back(
+        {keeps_all(candidate), candidate.micro_batch_size, sequences_of(candidate), index});
   }
 
   std::optional<std::size_t> smaller_than(const Candidate& candidate) const {
@@ -48,7 +53,7 @@ class Misses {
     if (found == misses_.end()) return std::nullopt;
     for (const Miss& miss : found->second)
       if (miss.keeps_all <= keeps_all(candidate) &&
-          miss.micro_batch_size <= candidate.micro_batch_size)
+          miss.micro_batch_size <= candidate.micro_batch_size && is_comparable(miss, candidate))
         return miss.index;
     return std::nullopt;
   }
@@ -57,8 +62,21 @@ class Misses {
   struct Miss {
     bool keeps_all = false;
     int micro_batch_size = 0;
+    std::int64_t sequences = 0;
     std::size_t index = 0;
   };
+  /// In an uneven batch a larger micro-batch may leave fewer sequences to keep, and one that is no
+  /// multiple may need a thousandth less, as a schedule seldom keeps all of one micro-batch.
+  bool is_comparable(const Miss& miss, const Candidate& candidate) const {
+    return !uneven_ || (miss.sequences <= sequences_of(candidate) &&
+                        candidate.micro_batch_size % miss.micro_batch_size == 0);
+  }
+  /// Sequences of a replica in a step, empty ones included.
+  std::int64_t sequences_of(const Candidate& candidate) const {
+    return candidate.micro_batch_size * program::microbatches_of(global_batch_size_,
+                                                                 candidate.micro_batch_size,
+                                                                 candidate.parallel.dp);
+  }
   /// Full recompute of a stage's only layer needs all of it at once, which may be more than a
   /// selective one keeps, and so do whole modules: they are compared with their like only.
   static std::pair<MeshKey, std::int64_t> key_of(Candidate candidate) {
@@ -67,6 +85,8 @@ class Misses {
     return {mesh_key(candidate), part.modules == program::kCheapModules ? 0 : part.key()};
   }
 
+  std::int64_t global_batch_size_;
+  bool uneven_;
   std::map<std::pair<MeshKey, std::int64_t>, std::vector<Miss>> misses_;
 };
 
@@ -109,6 +129,13 @@ Evaluation check(const SearchContext& context, const Candidate& candidate,
   return evaluation;
 }
 
+/// Of an evaluation that obeys the rules; a bound from above as long as it has no estimate.
+void set_goodput(const SearchContext& context, const program::Plan& plan, Evaluation& evaluation) {
+  if (!context.failures || evaluation.broken) return;
+  const double step = evaluation.estimate ? evaluation.estimate->step_time_s : 0;
+  evaluation.goodput = context.failures->goodput(plan, step).goodput;
+}
+
 /// Keeps those that were looked at, with the places that their `smaller` have then.
 std::vector<Evaluation> only(const std::vector<bool>& looked_at,
                              std::vector<Evaluation> evaluations) {
@@ -130,6 +157,7 @@ Evaluation evaluate(const SearchContext& context, const Candidate& candidate, in
   const program::Plan plan = make_plan(context.request, candidate);
   Evaluation evaluation = check(context, candidate, plan);
   if (!evaluation.broken) evaluation.estimate = context.estimators(plan, worker, wanted);
+  set_goodput(context, plan, evaluation);
   return evaluation;
 }
 
@@ -142,7 +170,7 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
   std::atomic<std::size_t> done{0};
   std::vector<std::size_t> looked_at(lists.size());  // of each list
   context.parallel_for.run(lists.size(), [&](std::size_t batch, int worker) {
-    Misses misses;
+    Misses misses(context.request);
     for (const std::size_t i : lists[batch]) {
       if (context.stops()) return;
       ++looked_at[batch];
@@ -151,6 +179,7 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
       if (!evaluation.broken) {
         evaluation.smaller = misses.smaller_than(candidates[i]);
         if (!evaluation.smaller) evaluation.estimate = context.estimators(plan, worker);
+        set_goodput(context, plan, evaluation);
         if (evaluation.estimate && !evaluation.fits()) misses.add(i, candidates[i]);
       }
       const std::size_t now_done = ++done;
@@ -170,8 +199,7 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations) {
   for (std::size_t i = 0; i < evaluations.size(); ++i)
     if (evaluations[i].fits()) order.push_back(i);
   std::ranges::sort(order, {}, [&](std::size_t i) {
-    const sim::StepPrediction& estimate = *evaluations[i].estimate;
-    return std::tuple(estimate.step_time_s, estimate.peak_memory_bytes, i);
+    return std::tuple(evaluations[i].estimated_s(), evaluations[i].estimate->peak_memory_bytes, i);
   });
   return order;
 }

@@ -27,15 +27,15 @@ constexpr double kRoundedUp = 0.95;
 constexpr sim::Wanted kNoTime{.step_time_s = 0, .memory_reserve = std::nullopt};
 constexpr sim::Wanted kMemory{.step_time_s = 0, .busy = false, .memory_reserve = std::nullopt};
 
-/// Prices the variants of one candidate that may take less than `bar_s`.
+/// Prices the variants of one candidate that may take less than `bar_s`, over their goodput.
 class FamilyPricer {
  public:
   FamilyPricer(const SearchContext& context, const Evaluation& core, double bar_s, int worker)
       : context_(context),
         core_(core),
-        bar_s_(bar_s),
         worker_(worker),
         variants_(variants_of(context.request, core.candidate)),
+        bar_s_(bar_s * best_goodput()),
         division_(context.request) {
     family_.counts.total = variants_.count() - 1;
   }
@@ -69,7 +69,7 @@ class FamilyPricer {
   /// Does every variant take longer than the bar with what larger micro-batches do not make less?
   bool is_slower_like(const Evaluation& smaller) const {
     return times_larger_than(smaller) <= sim::kMuchLarger &&
-           (1 - kBoundSlack) * smaller.estimate->busy.link > bar_s_;
+           (1 - kBoundSlack) * least_tokens_beside(smaller) * smaller.estimate->busy.link > bar_s_;
   }
 
   VariantResults run(const sim::StepPrediction& estimate) {
@@ -102,14 +102,36 @@ class FamilyPricer {
     return divided == core_.candidate;
   }
 
+  /// Sequences of a step, empty ones included, over those with smaller micro-batches; at most 1.
+  double least_tokens_beside(const Evaluation& smaller) const {
+    const double rounds = static_cast<double>(num_microbatches()) /
+                          static_cast<double>(microbatches_of(smaller.candidate));
+    return std::min(1.0, rounds * times_larger_than(smaller));
+  }
+
+  /// The highest of the family: of its ZeRO stages, which differ in what a restart loads.
+  double best_goodput() const {
+    double best = core_.goodput;
+    if (!context_.failures || core_.broken) return best;
+    for (const auto& [stage, group] : variants_.zero) {
+      Candidate candidate = core_.candidate;
+      candidate.zero_stage = stage;
+      candidate.zero_shard_group = group;
+      const program::Plan plan = make_plan(context_.request, candidate);
+      best = std::max(best, context_.failures->goodput(plan, 0).goodput);
+    }
+    return best;
+  }
+
   double times_larger_than(const Evaluation& smaller) const {
     return static_cast<double>(core_.candidate.micro_batch_size) /
            smaller.candidate.micro_batch_size;
   }
 
-  std::int64_t num_microbatches() const {
-    return context_.request.workload.global_batch_size /
-           (std::int64_t{core_.candidate.micro_batch_size} * core_.candidate.parallel.dp);
+  std::int64_t num_microbatches() const { return microbatches_of(core_.candidate); }
+  std::int64_t microbatches_of(const Candidate& candidate) const {
+    return program::microbatches_of(context_.request.workload.global_batch_size,
+                                    candidate.micro_batch_size, candidate.parallel.dp);
   }
 
   /// More than there is, whatever becomes of parameters, gradients and optimizer state?
@@ -263,9 +285,9 @@ class FamilyPricer {
 
   const SearchContext& context_;
   const Evaluation& core_;
-  double bar_s_;
   int worker_;
   Variants variants_;
+  double bar_s_;  // of a step
   StageDivision division_;
   VariantResults family_;
   std::map<Label, Evaluation> best_;
@@ -327,14 +349,14 @@ class VariantSearch {
     return counts.total > 0 && counts.bounded == 0 && counts.ranked == 0;
   }
 
-  /// Step time of the last of the first ten candidates, each with its variants as far as they are
-  /// priced: slower ones are not among the first.
+  /// Step time, over goodput, of the last of the first ten candidates, each with its variants as
+  /// far as they are priced: slower ones are not among the first.
   double bar_s(const std::vector<std::size_t>& indexes) const {
     std::vector<double> fastest;
     for (const std::size_t i : indexes) {
-      double best = evaluations_[i].step().step_time_s;
+      double best = evaluations_[i].effective_s();
       for (const Evaluation& variant : families_[i].best)
-        best = std::min(best, variant.step().step_time_s);
+        best = std::min(best, variant.effective_s());
       fastest.push_back(best);
     }
     if (fastest.size() < kExactlyRanked) return std::numeric_limits<double>::infinity();

@@ -28,6 +28,8 @@ RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluatio
   RankedPlan ranked{.plan = make_plan(request, evaluation.candidate),
                     .estimate = *evaluation.estimate};
   if (evaluation.simulated) ranked.simulated = *evaluation.simulated;
+  if (context.failures)
+    ranked.goodput = context.failures->goodput(ranked.plan, ranked.step_time_s());
   ranked.plan.model_hash = hex(content_hash(models::to_json(request.model)));
   // As a plan file holds it, so that a plan equals what is read back.
   std::string cluster = sim::to_json(request.cluster);
@@ -37,21 +39,30 @@ RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluatio
   return ranked;
 }
 
+/// Where a step's time, over its goodput, differs from the first plan's.
+std::string differences(const RankedPlan& first, const RankedPlan& other) {
+  std::string parts = time_differences(first.step(), other.step());
+  if (!first.goodput || !other.goodput) return parts;
+  const double failures =
+      (other.effective_s() - other.step_time_s()) - (first.effective_s() - first.step_time_s());
+  return fmt::format("{}{}failures {}", parts, parts.empty() ? "" : ", ", signed_seconds(failures));
+}
+
 std::string against_first(const RankedPlan& first, const RankedPlan& other) {
-  const double apart = other.step_time_s() - first.step_time_s();
-  const std::string parts = time_differences(first.step(), other.step());
+  const double apart = other.effective_s() - first.effective_s();
+  const std::string parts = differences(first, other);
   return fmt::format("{} {} than #1{}{}", format_seconds(std::abs(apart)),
                      apart < 0 ? "faster" : "slower", other.ties ? ", which is a tie" : "",
                      parts.empty() ? "" : ": " + parts);
 }
 
 std::string gain_over_next(const RankedPlan& first, const RankedPlan& next) {
-  const double gain = next.step_time_s() - first.step_time_s();
-  const std::string parts = time_differences(first.step(), next.step());
+  const double gain = next.effective_s() - first.effective_s();
+  const std::string parts = differences(first, next);
   const bool slower = gain < 0;
   const char* tie = next.ties ? slower ? " (a tie, but #1 is simpler to run)" : " (a tie)" : "";
   return fmt::format("{} ({:.1f} %) {} than #2, {}{}{}", format_seconds(std::abs(gain)),
-                     100 * std::abs(gain) / next.step_time_s(), slower ? "slower" : "faster",
+                     100 * std::abs(gain) / next.effective_s(), slower ? "slower" : "faster",
                      describe(candidate_of(next.plan)), tie, parts.empty() ? "" : ": " + parts);
 }
 
@@ -69,11 +80,44 @@ void add_prediction(RankedPlan& ranked, std::vector<std::string> reasons) {
                             .reasons = std::move(reasons)};
 }
 
-void add_predictions(std::vector<RankedPlan>& ranked) {
+/// "goodput 91.3 %: a failure every 3.1 h costs 17.2 min, ..."
+std::string goodput_reason(const Goodput& goodput) {
+  return fmt::format(
+      "goodput {:.1f} %: a failure every {} costs {}, checkpoints every {} stop training for {}, "
+      "fewer nodes do {:.1f} % less",
+      100 * goodput.goodput, format_duration(goodput.mtbf_s), format_duration(goodput.failure_s),
+      format_duration(goodput.interval_s), format_seconds(goodput.checkpoint.stall_s),
+      100 * goodput.smaller_world);
+}
+
+/// Says that failures put another plan first than step times would, as estimated; empty if they do
+/// not.
+std::string order_reason(const Evaluation& first, const std::vector<Evaluation>& evaluations) {
+  constexpr double kTold = 0.01;  // as ties()
+  const Evaluation* fastest = &first;
+  for (const Evaluation& evaluation : evaluations)
+    if (evaluation.fits() && !evaluation.estimate->at_least &&
+        evaluation.estimate->step_time_s < fastest->estimate->step_time_s)
+      fastest = &evaluation;
+  const double step = fastest->estimate->step_time_s;
+  const bool decide = fastest->estimated_s() > first.estimated_s() &&
+                      step < (1 - kTold) * first.estimate->step_time_s;
+  if (!decide) return "";
+  return fmt::format(
+      "failures decide: {} takes {} a step, but {} over its goodput of {:.1f} %, against {} of #1 "
+      "(estimates)",
+      describe(fastest->candidate), format_seconds(step), format_seconds(fastest->estimated_s()),
+      100 * fastest->goodput, format_seconds(first.estimated_s()));
+}
+
+/// @param order  why failures change the order; empty: they do not
+void add_predictions(std::vector<RankedPlan>& ranked, const std::string& order) {
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     std::vector<std::string> reasons;
+    if (i == 0 && !order.empty()) reasons.push_back(order);
     if (i == 0 && ranked.size() > 1) reasons.push_back(gain_over_next(ranked[0], ranked[1]));
     if (i > 0) reasons.push_back(against_first(ranked[0], ranked[i]));
+    if (ranked[i].goodput) reasons.push_back(goodput_reason(*ranked[i].goodput));
     add_prediction(ranked[i], std::move(reasons));
   }
 }
@@ -83,7 +127,7 @@ Alternative alternative(const Offer& offer, const Evaluation& best, const Ranked
                         const SearchContext& context, const std::vector<Evaluation>& evaluations) {
   if (offer.estimated) {
     const Evaluation& other = evaluations[*offer.estimated];
-    const double ratio = other.estimate->step_time_s / best.estimate->step_time_s;
+    const double ratio = other.estimated_s() / best.estimated_s();
     const std::string times = ratio < 1.05 ? "" : fmt::format(" {:.2g} times", ratio);
     return {.choice = offer.choice,
             .reason = fmt::format("about{} as long as #1, as estimated: {}", times,
@@ -97,8 +141,8 @@ Alternative alternative(const Offer& offer, const Evaluation& best, const Ranked
   Alternative found{.choice = offer.choice,
                     .plan = ranked_plan(context, evaluations[*offer.fastest])};
   found.plan->ties = ties(evaluations[*offer.fastest], best);
-  found.slower_by_s = found.plan->ties ? 0 : found.plan->step_time_s() - first.step_time_s();
-  found.reason = time_differences(first.step(), found.plan->step());
+  found.slower_by_s = found.plan->ties ? 0 : found.plan->effective_s() - first.effective_s();
+  found.reason = differences(first, *found.plan);
   add_prediction(*found.plan, {against_first(first, *found.plan)});
   return found;
 }
@@ -133,6 +177,12 @@ std::optional<double> step_time_s(const SearchOutcome& outcome) {
   return result->ranked.front().step_time_s();
 }
 
+std::optional<double> effective_s(const SearchOutcome& outcome) {
+  const auto* result = std::get_if<SearchResult>(&outcome);
+  if (result == nullptr) return std::nullopt;
+  return result->ranked.front().effective_s();
+}
+
 bool is_incomplete(const SearchOutcome& outcome) {
   return std::visit([](const auto& found) { return found.incomplete; }, outcome);
 }
@@ -153,6 +203,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.rank_order = candidate.rank_order;
   plan.schedule = candidate.schedule;
   plan.micro_batch_size = candidate.micro_batch_size;
+  plan.uneven_batch = request.constraints.uneven_batch;
   plan.recompute = candidate.recompute;
   plan.context_parallel = candidate.context_parallel;
   plan.zero_stage = candidate.zero_stage;
@@ -206,7 +257,9 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   StageDivision division(own);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
-  const SearchContext context{own, parallel_for, estimators, stop};
+  std::optional<FailureModel> failures;
+  if (own.failures) failures.emplace(own.model, own.constraints.frozen, own.cluster, *own.failures);
+  const SearchContext context{own, parallel_for, estimators, stop, failures ? &*failures : nullptr};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
   const std::size_t num_enumerated = evaluations.size();
   std::vector<Rejection> rejections = group_rejections(evaluations);
@@ -230,7 +283,7 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
     result.ranked.push_back(ranked_plan(context, evaluations[ranking.ranked[i]]));
     result.ranked.back().ties = ranking.ties > 1 && i < ranking.ties;
   }
-  add_predictions(result.ranked);
+  add_predictions(result.ranked, order_reason(evaluations[ranking.ranked.front()], evaluations));
   if (context.cut_short)
     for (RankedPlan& ranked : result.ranked)
       ranked.plan.prediction->reasons.insert(ranked.plan.prediction->reasons.begin(),

@@ -56,7 +56,9 @@ std::vector<Recompute> recompute_choices(const models::ModelSpec& model, const S
 std::vector<int> micro_batch_choices(const program::Workload& workload, int dp, const Space& space,
                                      const Constraints& constraints) {
   std::vector<int> all = {1};
-  if (workload.global_batch_size % dp == 0)
+  if (constraints.uneven_batch)
+    all = uneven_sizes(workload.global_batch_size, dp, space.max_micro_batch_size);
+  else if (workload.global_batch_size % dp == 0)
     all = divisors(workload.global_batch_size / dp, space.max_micro_batch_size);
   return bounded_or(constraints.micro_batch_size, std::move(all), constraints,
                     &DegreeBounds::micro_batch_size);
@@ -256,6 +258,16 @@ void check_divided(const Constraints& constraints, int num_ranks) {
 }
 
 }  // namespace
+
+std::vector<int> uneven_sizes(std::int64_t global_batch, int dp, int most) {
+  const auto microbatches = [&](std::int64_t size) {
+    return program::microbatches_of(global_batch, size, dp);
+  };
+  std::vector<int> sizes = {1};
+  for (std::int64_t size = 2; size <= most && size * (dp - 1) < global_batch; ++size)
+    if (microbatches(size) < microbatches(size - 1)) sizes.push_back(static_cast<int>(size));
+  return sizes;
+}
 
 bool is_within(int value, const Constraints& constraints,
                std::optional<int> DegreeBounds::*degree) {

@@ -76,6 +76,12 @@ void fields(Visitor& v, ExpertReport& e) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, SlowRank& r) {
+  v.required("rank", r.rank, "of the job", at_least(0));
+  v.required("times", r.times, "as long as the median of the ranks that do the same work");
+}
+
+template <class Visitor>
 void fields(Visitor& v, StepReport& r) {
   v.required("step", r.step, "1 = the first of the run", at_least(1));
   v.required("loss", r.loss, "mean over the tokens of the global batch");
@@ -94,6 +100,7 @@ void fields(Visitor& v, StepReport& r) {
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
   v.required("experts", r.experts, "what the routers did; null without experts");
   v.stated("indexer_loss", r.indexer_loss, "of sparse attention, sum over the layers");
+  v.stated("slow_rank", r.slow_rank, "that has just become slow; the worst, if several have");
   v.required("warnings", r.warnings, "what looked wrong");
 }
 

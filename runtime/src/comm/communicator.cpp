@@ -21,4 +21,12 @@ CommError::CommError(std::string operation, std::string group, std::optional<int
       group_(std::move(group)),
       peer_(peer) {}
 
+std::string broadcast_text(Communicator& world, int root, std::string text) {
+  std::int64_t size = std::ssize(text);
+  world.broadcast({&size, 1, DType::I64}, root).wait();
+  text.resize(static_cast<std::size_t>(size));
+  world.broadcast({text.data(), size, DType::U8}, root).wait();
+  return text;
+}
+
 }  // namespace meshplan::runtime

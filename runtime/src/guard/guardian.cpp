@@ -56,6 +56,13 @@ struct LocalRank {
   bool is(RankState wanted) const { return slot->state.load() == wanted; }
 };
 
+/// Why the job ends, and for which ranks: -1 = none.
+struct Cause {
+  std::string text;  // empty: a rank says it itself
+  int lost_rank = -1;
+  int lost_machine = -1;  // with all of its ranks
+};
+
 class Guardian {
  public:
   explicit Guardian(GuardianConfig config)
@@ -250,8 +257,10 @@ class Guardian {
     // Whoever started the ranks may have taken them along: first causes first.
     const std::string loss = all_finished() ? std::string() : launcher_.loss();
     const auto views = all_views();
-    if (!loss.empty()) return end_job(loss, views);
-    if (!deaths_.empty()) return end_job(death_text(views), views);
+    if (!loss.empty()) return end_job({.text = loss}, views);
+    // Of several that died at once MPI has ended all but the first.
+    if (!deaths_.empty())
+      return end_job({.text = death_text(views), .lost_rank = deaths_.front()}, views);
     const bool decides = links_.is_root() || !links_.expects_root();
     const bool sees_all = views.size() == config_.host_of_rank.size() || !links_.is_root();
     if (!decides || !sees_all) return;
@@ -261,9 +270,10 @@ class Guardian {
     switch (hang->kind) {
       case Hang::Kind::Stopped:
       case Hang::Kind::Stuck:
-        return end_job("hangs: " + describe(*found), views);
+        return end_job({.text = "hangs: " + describe(*found), .lost_rank = hang->rank}, views);
       case Hang::Kind::Deadlock:
-        return end_job("deadlock, every rank waits; the longest: " + describe(*found), views);
+        return end_job({.text = "deadlock, every rank waits; the longest: " + describe(*found)},
+                       views);
     }
   }
 
@@ -286,7 +296,7 @@ class Guardian {
   }
 
   /// The root speaks for the job; a machine that cannot reach it speaks for itself.
-  void end_job(const std::string& cause, const std::vector<RankView>& views) {
+  void end_job(const Cause& cause, const std::vector<RankView>& views) {
     if (links_.expects_root() && links_.reach_root(kAnswerOfRoot, clock_.now_s())) {
       send_cause(cause);
       const Deadline deadline(kAnswerOfRoot);
@@ -304,7 +314,7 @@ class Guardian {
   /// A rank reports its error itself: its message and its exit code come first.
   void end_quietly() {
     judged_ = true;
-    send_cause("");
+    send_cause({});
     await_launcher();
     end_local_ranks();
   }
@@ -315,19 +325,27 @@ class Guardian {
     while (any_alive() && !deadline.passed()) sleep_until_something_happens();
   }
 
-  void announce(const std::string& cause, const std::vector<RankView>& views) {
-    if (cause.empty()) return;
+  void announce(const Cause& cause, const std::vector<RankView>& views) {
+    if (cause.text.empty()) return;
+    name_lost(cause);
     constexpr int kMaxOthers = 8;
-    std::string text = fmt::format("meshplan: the job ends: {}\n", cause);
+    std::string text = fmt::format("meshplan: the job ends: {}\n", cause.text);
     int shown = 0;
     for (const RankView& view : views) {
       const std::string line = describe(view);
-      if (cause.find(fmt::format("rank {} on ", view.rank)) != std::string::npos) continue;
+      if (cause.text.find(fmt::format("rank {} on ", view.rank)) != std::string::npos) continue;
       if (++shown > kMaxOthers) break;
       text += fmt::format("meshplan:   meanwhile {}\n", line);
     }
     if (!launcher_.line().say(LauncherMessage::Kind::Report, network().machine, text))
       write_whole(STDERR_FILENO, printable(text));
+  }
+
+  /// A supervisor goes on without the ranks that are named.
+  void name_lost(const Cause& cause) {
+    for (int rank = 0; rank < static_cast<int>(config_.machine_of_rank.size()); ++rank)
+      if (rank == cause.lost_rank || config_.machine_of_rank[at(rank)] == cause.lost_machine)
+        launcher_.line().say(LauncherMessage::Kind::Lost, rank);
   }
 
   bool any_alive() const {
@@ -360,9 +378,11 @@ class Guardian {
                             network().machine, network().port));
   }
 
-  void send_cause(const std::string& cause) {
+  void send_cause(const Cause& cause) {
     Frame message = frame(Frame::Kind::Cause);
-    std::strncpy(message.text, cause.c_str(), sizeof(message.text) - 1);
+    message.lost_rank = cause.lost_rank;
+    message.lost_machine = cause.lost_machine;
+    std::strncpy(message.text, cause.text.c_str(), sizeof(message.text) - 1);
     links_.send(message);
   }
 
@@ -377,17 +397,21 @@ class Guardian {
     }
     for (const Frame& message : links_.receive(now)) {
       if (message.kind == Frame::Kind::Status) remember(message);
-      if (message.kind == Frame::Kind::Cause) return follow(message.text);
+      if (message.kind == Frame::Kind::Cause)
+        return follow({.text = message.text,
+                       .lost_rank = message.lost_rank,
+                       .lost_machine = message.lost_machine});
     }
-    if (const auto machine = links_.lost_machine(now)) end_job(lost_text(*machine), all_views());
+    if (const auto machine = links_.lost_machine(now))
+      end_job({.text = lost_text(*machine), .lost_machine = *machine}, all_views());
   }
 
   /// Ends the job as another machine's guardian has asked; empty: a rank says why itself.
-  void follow(const std::string& cause) {
-    announce(links_.is_root() ? cause : "", all_views());
+  void follow(const Cause& cause) {
+    announce(links_.is_root() ? cause : Cause{}, all_views());
     send_cause(cause);
     judged_ = true;
-    if (cause.empty()) await_launcher();
+    if (cause.text.empty()) await_launcher();
     end_local_ranks();
   }
 

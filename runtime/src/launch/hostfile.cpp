@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
@@ -160,6 +161,22 @@ bool is_this_machine(const std::string& host) {
   const std::set<std::string> mine = own_interface_addresses();
   return std::ranges::any_of(look_up(host).addresses,
                              [&](const std::string& address) { return mine.contains(address); });
+}
+
+bool host_answers(const std::string& host) {
+  const auto is_set = [](const char* name) {
+    return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe)
+  };
+  if (is_this_machine(host) || is_set("HYDRA_LAUNCHER") || is_set("SLURM_JOB_ID")) return true;
+  // The name holds nothing that a shell would obey (is_host_name).
+  const std::unique_ptr<FILE, int (*)(FILE*)> ssh(
+      ::popen(fmt::format("ssh -o BatchMode=yes -o ConnectTimeout=3 '{}' true </dev/null "
+                          ">/dev/null 2>&1 && echo yes",
+                          host)
+                  .c_str(),
+              "r"),
+      ::pclose);
+  return ssh != nullptr && std::fgetc(ssh.get()) == 'y';
 }
 
 void require_known_hosts(const std::vector<HostSlots>& hosts) {

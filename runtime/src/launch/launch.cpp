@@ -11,6 +11,10 @@
 namespace meshplan::runtime {
 
 int launch_ranks(const LaunchSpec& spec) {
+  return run_job(spec).code;
+}
+
+JobEnd run_job(const LaunchSpec& spec) {
   return LaunchedJob(spec).run();
 }
 

@@ -35,6 +35,14 @@ constexpr milliseconds kGraceOfForce{500};        // ranks remove half-written f
 constexpr milliseconds kGraceOfRanks{4'000};      // to be gone after mpiexec
 constexpr milliseconds kTimeUnguarded{8'000};     // or for ranks to say that they have none
 
+constexpr std::string_view kBeforeCause = "meshplan: the job ends: ";
+
+/// The cause that a guardian's report begins with.
+std::string first_cause(const std::string& report) {
+  const std::string line = printable(report.substr(0, report.find('\n')));
+  return line.starts_with(kBeforeCause) ? line.substr(kBeforeCause.size()) : line;
+}
+
 bool is_ours(int code) {
   return (code >= 0 && code <= 3) || code == kInterrupted;
 }
@@ -133,10 +141,11 @@ LaunchedJob::LaunchedJob(const LaunchSpec& spec)
   stderr_.close_child_end();
 }
 
-int LaunchedJob::run() {
+JobEnd LaunchedJob::run() {
   while (true) {
     wait_for_something();
     pass_signals();
+    stop_if_wished();
     end_in_time();
     relay();
     pass_on_output();
@@ -168,10 +177,18 @@ void LaunchedJob::pass_signals() {
     if (number == SIGUSR2 || number == SIGCHLD) continue;
     if (!asked_at_)
       ask_to_stop(number);
+    else if (wished_ && asked_by_ == 0)
+      asked_by_ = number;  // the ranks stop already
     else if (request_complete_)
       force();
   }
   note_age_of_request();
+}
+
+void LaunchedJob::stop_if_wished() {
+  if (!spec_.wants_stop || asked_at_ || end_at_ || !spec_.wants_stop()) return;
+  wished_ = true;
+  ask_to_stop(0);
 }
 
 /// After the signals that have come: what came while this process could not run was sent in time.
@@ -222,15 +239,19 @@ void LaunchedJob::relay() {
   for (const std::string& report : desk_.hear()) {
     if (interrupted_ || said_) continue;  // nobody died, or for the cause that was said first
     stderr_.say(printable(report));
+    cause_ = first_cause(report);
     said_ = true;
     end_after(kGraceOfMpiexec, "");
   }
+  for (const StepNews& news : desk_.take_steps())
+    if (spec_.on_step) spec_.on_step(news);
 }
 
 void LaunchedJob::say(const std::string& cause) {
   if (said_ || interrupted_ || cause.empty()) return;
   said_ = true;
-  stderr_.say(printable(fmt::format("meshplan: the job ends: {}\n", cause)));
+  cause_ = printable(cause);
+  stderr_.say(printable(fmt::format("{}{}\n", kBeforeCause, cause)));
 }
 
 void LaunchedJob::pass_on_output() {
@@ -285,24 +306,28 @@ std::string LaunchedJob::what_is(int helper, const HostSlots* host) {
 }
 
 void LaunchedJob::find_helpers() {
+  const auto name_or_none = [](const HostSlots* host) { return host ? host->name : std::string(); };
   if (Clock::now() - started_ > kTimeToStart) return;
   for (const int child : children_of(mpiexec_)) {
     const HostSlots* host = host_behind(child);
     const auto known =
         std::ranges::find(helpers_, child, [](const Helper& one) { return one.process.pid(); });
     if (known == helpers_.end())
-      helpers_.push_back({ProcessWatch(child), what_is(child, host), host != nullptr});
+      helpers_.push_back({ProcessWatch(child), what_is(child, host), name_or_none(host)});
     else if (!known->process.ended()) {  // it may have been mpiexec's own copy before
       known->what = what_is(child, host);
-      known->reaches_host = host != nullptr;
+      known->host = name_or_none(host);
     }
   }
 }
 
 void LaunchedJob::supervise() {
   for (Helper& helper : helpers_)
-    if (helper.process.ended() && exit_status_of(helper.process.pid()) > 0)
+    if (helper.process.ended() && exit_status_of(helper.process.pid()) > 0) {
       end_after(kGraceOfMpiexec, helper.what);
+      if (!helper.host.empty() && std::ranges::find(lost_hosts_, helper.host) == lost_hosts_.end())
+        lost_hosts_.push_back(helper.host);
+    }
   if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
   if (!desk_.misses_guardian()) guarded_ = Clock::now();
   if (Clock::now() - guarded_ > kTimeUnguarded)
@@ -365,7 +390,7 @@ std::string LaunchedJob::unreached_host(int status) const {
   if (!starts || !WIFEXITED(status) || WEXITSTATUS(status) != kGivesUp) return {};
   std::vector<std::string> reached;
   for (const Helper& helper : helpers_)
-    if (helper.reaches_host) reached.push_back(helper.what);
+    if (!helper.host.empty()) reached.push_back(helper.what);
   return reached.size() > 1 ? fmt::format("one of these: {}", fmt::join(reached, " | "))
                             : fmt::format("{}", fmt::join(reached, ""));
 }
@@ -441,7 +466,20 @@ void LaunchedJob::kill_processes_here() {
   }
 }
 
-int LaunchedJob::conclude(int status) {
+JobEnd LaunchedJob::end_of_job(int code) const {
+  JobEnd end{.code = code,
+             .by_signal = (code == kInterrupted && !wished_) || asked_by_ != 0,
+             .as_wished = wished_ && asked_by_ == 0,
+             .stopped = desk_.stopped_run(),
+             .lost_ranks = desk_.named(),
+             .lost_hosts = lost_hosts_,
+             .cause = cause_};
+  if (end.lost_ranks.empty() && !desk_.lost().empty() && !desk_.rank_failed())
+    end.lost_ranks.push_back(desk_.lost().front().rank);
+  return end;
+}
+
+JobEnd LaunchedJob::conclude(int status) {
   spec_.ends_at.reset();
   int code = WIFEXITED(status) && is_ours(WEXITSTATUS(status)) ? WEXITSTATUS(status) : 1;
   if (code == 0 && (said_ || forced_)) code = 1;
@@ -463,14 +501,14 @@ int LaunchedJob::conclude(int status) {
   if (code != 0) kill_processes_here();
   if (is_interruption(status, code)) {
     code = time_is_over_ && !asked_at_ ? kTimeIsOver : kInterrupted;
-    if (spec_.describe && code == kInterrupted)
+    if (spec_.describe && code == kInterrupted && !(wished_ && asked_by_ == 0))
       stderr_.say(printable(spec_.describe(interruption())));
   } else if (code != 0) {
     say(silent_cause(status));
   }
   if (code != 0) remove_orphaned_shared_memory(started_wall_s_);
   finish_output();
-  return code;
+  return end_of_job(code);
 }
 
 }  // namespace meshplan::runtime

@@ -23,8 +23,7 @@ class LaunchedJob {
  public:
   /// @throws IoError if mpiexec cannot be started
   explicit LaunchedJob(const LaunchSpec& spec);
-  /// @returns the exit code of launch_ranks()
-  int run();
+  JobEnd run();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -32,13 +31,14 @@ class LaunchedJob {
   struct Helper {
     ProcessWatch process;
     std::string what;
-    bool reaches_host = false;  // another one, or this one by another name
+    std::string host;  // that it reaches, as the launch names it; empty: this machine's proxy
   };
 
   void wait_for_something();
   void pass_signals();
   void note_age_of_request();
   void ask_to_stop(int number);
+  void stop_if_wished();
   void force();
   bool may_run_out_of_time() const;
   void end_in_time();
@@ -50,7 +50,8 @@ class LaunchedJob {
   void supervise();
   std::optional<int> status_of_mpiexec() const;
   void end_after(std::chrono::milliseconds grace, const std::string& cause);
-  int conclude(int status);
+  JobEnd conclude(int status);
+  JobEnd end_of_job(int code) const;
   std::vector<int> processes_here() const;  // ranks and guardians
   void kill_processes_here();
   bool is_interruption(int status, int code) const;
@@ -79,6 +80,9 @@ class LaunchedJob {
   std::vector<Helper> helpers_;
   std::optional<Clock::time_point> end_at_;  // by force
   std::string cause_at_end_;
+  std::string cause_;  // as it was said
+  std::vector<std::string> lost_hosts_;
+  bool wished_ = false;                        // LaunchSpec::wants_stop asked for the end
   std::optional<Clock::time_point> asked_at_;  // to stop, by a signal to this process
   int asked_by_ = 0;                           // that signal
   bool request_complete_ = false;              // what comes from now on is a second one

@@ -89,6 +89,22 @@ std::string name_of_launcher() {
   return text == nullptr ? "" : text;
 }
 
+/// The launcher and its ranks are one program on one machine, so that both see one layout.
+template <class T>
+std::string as_bytes(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::string text(sizeof(T), '\0');
+  std::memcpy(text.data(), &value, sizeof(T));
+  return text;
+}
+
+template <class T>
+T from_bytes(const std::string& text) {
+  T value{};
+  if (text.size() == sizeof(T)) std::memcpy(&value, text.data(), sizeof(T));
+  return value;
+}
+
 // A signal handler can reach nothing but statics.
 std::atomic<const LauncherLine*> line_of_process{nullptr};
 
@@ -113,10 +129,14 @@ void tell_launcher_of_failure() {
 }
 
 bool tell_launcher(const StoppedRun& run) {
-  static_assert(std::is_trivially_copyable_v<StoppedRun>);
-  std::string text(sizeof(StoppedRun), '\0');
-  std::memcpy(text.data(), &run, sizeof(StoppedRun));
-  return LauncherLine(name_of_launcher()).say(LauncherMessage::Kind::Stopped, 0, text);
+  return LauncherLine(name_of_launcher()).say(LauncherMessage::Kind::Stopped, 0, as_bytes(run));
+}
+
+StepLine::StepLine() : line_(std::make_unique<LauncherLine>(name_of_launcher())) {}
+StepLine::~StepLine() = default;
+
+void StepLine::say(const StepNews& news) const {
+  line_->say(LauncherMessage::Kind::Step, 0, as_bytes(news));
 }
 
 void tell_launcher_of_interrupt() noexcept {
@@ -214,9 +234,13 @@ void LauncherDesk::take(Caller& caller, const LauncherMessage& message, Reports&
       caller.is_rank = false;
       break;
     case Kind::Stopped:
-      stopped_run_ = StoppedRun{};
-      if (message.text.size() == sizeof(StoppedRun))
-        std::memcpy(&*stopped_run_, message.text.data(), sizeof(StoppedRun));
+      stopped_run_ = from_bytes<StoppedRun>(message.text);
+      break;
+    case Kind::Lost:
+      named_.push_back(message.rank);
+      break;
+    case Kind::Step:
+      steps_.push_back(from_bytes<StepNews>(message.text));
       break;
     case Kind::Report:
       reports.emplace(message.said_ns, message.text);

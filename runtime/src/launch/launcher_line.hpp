@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/launch/launch.hpp"
@@ -25,6 +26,8 @@ struct LauncherMessage {
     Interrupted,  // a guardian, or a rank: a signal ends a rank; no failure
     Report,       // a guardian, text: why the job ends
     Stopped,      // rank 0, by a line of its own: a StoppedRun
+    Lost,         // a guardian, before its report: `rank` is one that the job ends for
+    Step,         // rank 0, by a line of its own: a StepNews
   };
   Kind kind = Kind::Rank;
   std::int32_t rank = 0;
@@ -92,6 +95,10 @@ class LauncherDesk {
   /// A guardian has hung up before its work was done, and no other has taken its place yet.
   bool misses_guardian() const { return !unguarded_.empty(); }
   const std::optional<StoppedRun>& stopped_run() const { return stopped_run_; }
+  /// Ranks that guardians end the job for, in the order in which they were named.
+  const std::vector<int>& named() const { return named_; }
+  /// The steps that rank 0 has spoken of since the last call.
+  std::vector<StepNews> take_steps() { return std::exchange(steps_, {}); }
 
  private:
   struct Caller {
@@ -117,6 +124,8 @@ class LauncherDesk {
   bool rank_failed_ = false;
   bool interrupted_ = false;
   std::optional<StoppedRun> stopped_run_;
+  std::vector<int> named_;
+  std::vector<StepNews> steps_;
 };
 
 }  // namespace meshplan::runtime

@@ -46,9 +46,9 @@ std::optional<std::string> LossSpikes::check(double loss) {
 SlowRanks::SlowRanks(double factor, std::vector<int> stages)
     : factor_(factor), stages_(std::move(stages)), slow_steps_(stages_.size()) {}
 
-std::vector<std::string> SlowRanks::check(std::span<const double> computing_s) {
-  std::vector<std::string> warnings;
-  if (factor_ <= 0) return warnings;
+std::vector<SlowRanks::Found> SlowRanks::check(std::span<const double> computing_s) {
+  std::vector<Found> found;
+  if (factor_ <= 0) return found;
   std::vector<double> others;
   for (std::size_t rank = 0; rank < stages_.size(); ++rank) {
     others.clear();
@@ -58,13 +58,15 @@ std::vector<std::string> SlowRanks::check(std::span<const double> computing_s) {
     const bool slow = !others.empty() && computing_s[rank] > factor_ * usual;
     slow_steps_[rank] = slow ? slow_steps_[rank] + 1 : 0;
     if (slow_steps_[rank] == kSlowSteps)
-      warnings.push_back(fmt::format(
-          "rank {} has computed {:.2f} x as long as the other ranks of stage {} for {} timed "
-          "steps ({:.1f} ms against {:.1f} ms)",
-          rank, computing_s[rank] / usual, stages_[rank], kSlowSteps,
-          computing_s[rank] * kMilliseconds, usual * kMilliseconds));
+      found.push_back(
+          {.rank = {.rank = static_cast<int>(rank), .times = computing_s[rank] / usual},
+           .warning = fmt::format(
+               "rank {} has computed {:.2f} x as long as the other ranks of stage {} for {} timed "
+               "steps ({:.1f} ms against {:.1f} ms)",
+               rank, computing_s[rank] / usual, stages_[rank], kSlowSteps,
+               computing_s[rank] * kMilliseconds, usual * kMilliseconds)});
   }
-  return warnings;
+  return found;
 }
 
 }  // namespace meshplan::runtime

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "program/trace/step_report.hpp"
+
 namespace meshplan::runtime {
 
 /// A loss is a spike if it lies above the median of the last 32 by more than `threshold` times
@@ -38,8 +40,12 @@ class SlowRanks {
   /// @param factor  0 = never  @param stages  of each rank
   SlowRanks(double factor, std::vector<int> stages);
 
-  /// Warnings about ranks that have just become slow. @param computing_s  of each rank, this step
-  std::vector<std::string> check(std::span<const double> computing_s);
+  struct Found {
+    program::SlowRank rank;
+    std::string warning;
+  };
+  /// Ranks that have just become slow. @param computing_s  of each rank, this step
+  std::vector<Found> check(std::span<const double> computing_s);
 
  private:
   double factor_;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
@@ -127,6 +128,27 @@ std::optional<std::int64_t> newest_intact_step(const std::string& folder,
     return fs::path(candidate).lexically_normal() != left_out &&
            passes([&] { Checkpoint(candidate).verify(); });
   });
+}
+
+std::vector<std::string> set_damaged_aside(const std::string& folder) {
+  std::vector<std::int64_t> steps;  // also of folders without an index
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (const auto step = checkpoint_step(entry.path().filename().string())) steps.push_back(*step);
+  std::ranges::sort(steps, std::greater<>());
+  std::vector<std::string> damaged;
+  for (const std::int64_t step : steps) {
+    const std::string path = checkpoint_path(folder, step);
+    if (passes([&] { Checkpoint(path).verify(); })) break;
+    std::string aside = path + ".damaged";
+    for (int copy = 2; is_there(aside); ++copy) aside = fmt::format("{}.damaged-{}", path, copy);
+    fs::rename(path, aside, failed);
+    if (failed)
+      throw IoError(fmt::format("{}: is damaged, and cannot be renamed to {}: {}", path, aside,
+                                failed.message()));
+    damaged.push_back(path);
+  }
+  return damaged;
 }
 
 std::optional<std::int64_t> newest_readable_step(const std::string& folder) {

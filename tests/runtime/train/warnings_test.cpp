@@ -56,10 +56,13 @@ TEST_CASE("a rank is slow if it stays behind the others of its stage", "[runtime
   const std::vector<double> even = {1, 1, 1, 2, 2, 2};
   const std::vector<double> behind = {1, 1.4, 1, 2, 2, 3.2};
   for (int step = 0; step < 4; ++step) CHECK(ranks.check(behind).empty());
-  const std::vector<std::string> warnings = ranks.check(behind);
-  REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings.front(), Contains("rank 5") && Contains("1.60 x") && Contains("stage 1") &&
-                                   Contains("3200.0 ms against 2000.0 ms"));
+  const std::vector<SlowRanks::Found> found = ranks.check(behind);
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().rank.rank == 5);
+  CHECK(found.front().rank.times == Approx(1.6));
+  CHECK_THAT(found.front().warning, Contains("rank 5") && Contains("1.60 x") &&
+                                        Contains("stage 1") &&
+                                        Contains("3200.0 ms against 2000.0 ms"));
   CHECK(ranks.check(behind).empty());  // told
   CHECK(ranks.check(even).empty());
   for (int step = 0; step < 4; ++step) CHECK(ranks.check(behind).empty());

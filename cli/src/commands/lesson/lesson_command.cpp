@@ -79,7 +79,8 @@ PlanOptions plan_options_of(const LessonRun& run) {
 }
 
 /// This machine, measured for all runs of the lesson.
-std::variant<sim::Cluster, int> cluster_of(const LessonOptions& options, const Lesson& lesson) {
+std::variant<sim::Cluster, int> cluster_of_lesson(const LessonOptions& options,
+                                                  const Lesson& lesson) {
   if (options.cluster) return load_cluster(*options.cluster);
   output(stderr, "no --cluster: calibrating first\n");
   PlanOptions widest = plan_options_of(lesson.runs.front());
@@ -135,7 +136,7 @@ int run_lesson(const LessonOptions& options, const Lesson& lesson) {
   if (!options.json)
     output("Lesson {}: {}\n\n{}\n", lesson.number, lesson.title, reports::paragraph(lesson.about));
   std::fflush(stdout);
-  const auto cluster = cluster_of(options, lesson);
+  const auto cluster = cluster_of_lesson(options, lesson);
   if (const int* code = std::get_if<int>(&cluster)) return *code;
   TemporaryFolder folder;
   std::vector<PreparedRun> runs;

@@ -33,6 +33,7 @@ struct Constraints {
   std::optional<int> zero_shard_group;              // where zero_stage > 0
   std::optional<std::int64_t> max_tokens_per_rank;  // of a packed document, where cp > 1
   std::optional<int> micro_batch_size;
+  bool uneven_batch = false;  // replicas may take unequal numbers of sequences
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;
   std::optional<int> recompute_layers;  // of each stage; full recompute only
@@ -45,14 +46,14 @@ struct Constraints {
   bool offload_parameters = false;
   std::optional<int> offload_activations;  // layers of a virtual stage
   bool progress_thread = false;
-  std::optional<bool> deterministic;         // absent: as a plan has it
-  std::optional<std::string> rank_order;     // absent: the default one, or what the space has
-  std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
-  std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
-  program::GradientCompression compression;  // on every mesh with gradients to sum
-  bool expert_dispatch_fp8 = false;          // of plans with ep > 1
+  std::optional<bool> deterministic;          // absent: as a plan has it
+  std::optional<std::string> rank_order;      // absent: the default one, or what the space has
+  std::optional<std::int64_t> bucket_bytes;   // absent: as default_bucket_bytes, or of the space
+  std::vector<std::string> frozen;            // parameters that are not trained: Plan::frozen
+  program::GradientCompression compression;   // on every mesh with gradients to sum
+  bool expert_dispatch_fp8 = false;           // of plans with ep > 1
   program::ExpertImbalance expert_imbalance;  // of plans with ep > 1; buffers hold as much
-  DegreeBounds at_least, at_most;            // bound the search, not the pins
+  DegreeBounds at_least, at_most;             // bound the search, not the pins
   bool operator==(const Constraints&) const = default;
 };
 
@@ -129,6 +130,11 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
+/// Sizes of micro-batches for a batch that dp ranks may share unevenly: those with fewer
+/// micro-batches than any smaller one, as far as each replica has a sequence. The divisors of the
+/// sequences of a replica are among them. @param most  of the sizes
+std::vector<int> uneven_sizes(std::int64_t global_batch, int dp, int most);
+
 struct Ranks {
   int count = 1;
   int per_node = 0;  // 0 = not known: neither hybrid sharding nor dispatch by node is searched
@@ -143,7 +149,9 @@ int expert_node_group(const Candidate& candidate, int ranks_per_node);
 /// leaves every rank at least 8192 tokens of a sequence: shorter ones fit and are faster without.
 /// Schedules with chunks or split backwards are enumerated where schedule or vpp is pinned; else
 /// they are among the variants. Micro-batch sizes are the divisors of the sequences of
-/// a replica; where the replicas do not divide the batch, one candidate stands for all sizes.
+/// a replica; where the replicas do not divide the batch, one candidate stands for all sizes. With
+/// uneven_batch they are all sizes that have fewer micro-batches than smaller ones and leave no
+/// replica without a sequence.
 ///
 /// Unless pinned: ZeRO stages 2 and 3, which communicate in every micro-batch, are tried without a
 /// pipeline, also with one copy a node; ep takes the divisors of the experts that the ranks of a

@@ -56,6 +56,13 @@ ExpertImbalance imbalance_of_log(std::string_view log, const std::string& file);
 /// "forward", "recompute", ...: how a rank's step is divided, in order; the last one is "idle".
 const std::vector<std::string>& phase_names();
 
+/// A rank that has computed longer than the ranks that do the same work, for several timed steps.
+struct SlowRank {
+  int rank = 0;
+  double times = 1;  // as long as the median of the others, in the last of these steps
+  bool operator==(const SlowRank&) const = default;
+};
+
 struct StepReport {
   int step = 0;  // 1 = the first
   double loss = 0;
@@ -73,6 +80,8 @@ struct StepReport {
   std::optional<ExpertReport> experts = std::nullopt;  // of models that have some
   // Of sparse attention, mean over tokens, sum over layers; in the gradient, not in `loss`.
   std::optional<double> indexer_loss = std::nullopt;
+  std::optional<SlowRank> slow_rank =
+      std::nullopt;  // of those that have just become slow, the worst
   std::vector<std::string> warnings;
   bool operator==(const StepReport&) const = default;
 };

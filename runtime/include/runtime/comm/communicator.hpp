@@ -204,4 +204,7 @@ class WaitObserver {
   virtual void wait_ends() noexcept = 0;
 };
 
+/// The text of rank `root`, on all ranks. Collective.
+std::string broadcast_text(Communicator& world, int root, std::string text);
+
 }  // namespace meshplan::runtime

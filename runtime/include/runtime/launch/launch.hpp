@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,6 +36,10 @@ int ranks_on_fullest_host(const std::vector<HostSlots>& hosts, int ranks);
 
 /// Does this name mean the machine that this process runs on?
 bool is_this_machine(const std::string& host);
+
+/// Whether a host can be reached now: this machine always, others where ssh does within 3 s. Where
+/// another program starts the ranks (HYDRA_LAUNCHER, Slurm) nobody is asked.
+bool host_answers(const std::string& host);
 
 /// Asks the resolver for every name, a few seconds at most: mpiexec would wait for ever for a host
 /// that does not exist. What only ssh knows (an alias, a host behind a proxy) is left to ssh.
@@ -71,6 +76,43 @@ struct Interruption {
 /// What launch_ranks returns for a job that LaunchSpec::ends_at has ended; 124 as of timeout(1).
 inline constexpr int kTimeIsOver = 124;
 
+/// A step that a run has done.
+struct StepNews {
+  int step = 0;           // counted from the start of the run
+  double seconds = 0;     // that it took
+  int slow_rank = -1;     // that has just become slow beside its peers; -1 = none
+  double slow_times = 1;  // as long as its peers
+};
+
+class LauncherLine;
+
+/// Tells the launcher of rank 0 how far the run is. It stays silent where the launcher is on
+/// another machine, or where there is none.
+class StepLine {
+ public:
+  StepLine();
+  ~StepLine();
+  StepLine(const StepLine&) = delete;
+  StepLine& operator=(const StepLine&) = delete;
+
+  void say(const StepNews& news) const;
+
+ private:
+  std::unique_ptr<LauncherLine> line_;
+};
+
+/// How a job has ended, for whoever starts the next one.
+struct JobEnd {
+  int code = 0;                       // see launch_ranks
+  bool by_signal = false;             // to this process, to a rank or to mpiexec
+  bool as_wished = false;             // LaunchSpec::wants_stop asked for it
+  std::optional<StoppedRun> stopped;  // rank 0 stopped after a step and says so
+  std::vector<int> lost_ranks;        // that died or hung first, or whose machine was lost
+  std::vector<std::string>
+      lost_hosts;     // of LaunchSpec::hosts, that could not be reached or were lost
+  std::string cause;  // one line; empty where a rank has printed its own
+};
+
 struct LaunchSpec {
   int ranks = 1;
   std::vector<HostSlots> hosts;  // empty: this machine
@@ -87,6 +129,11 @@ struct LaunchSpec {
   std::optional<std::chrono::steady_clock::time_point> ends_at = std::nullopt;
   // Lines to print when signals have ended the job; null: none.
   std::function<std::string(const Interruption&)> describe = nullptr;
+  // Asked again and again while the ranks run; once it returns true, they are asked to stop after
+  // their step, and the job ends without a word. null: never.
+  std::function<bool()> wants_stop = nullptr;
+  // Called for every step that rank 0 has done, soon after it; null: nobody listens.
+  std::function<void(const StepNews&)> on_step = nullptr;
   // Called once for "standard output" or "standard error", and why it takes nothing any more.
   std::function<void(std::string_view stream, std::string_view cause)> on_lost_output = nullptr;
 };
@@ -126,5 +173,7 @@ constexpr const char* kIgnoreHangupVariable = "MESHPLAN_IGNORE_HANGUP";
 /// SIGTERM and SIGHUP), kTimeIsOver if `ends_at` came first, and 1 for any other end. @throws
 /// IoError if mpiexec cannot be started
 int launch_ranks(const LaunchSpec& spec);
+/// The same, with what a supervisor needs to go on. @throws as launch_ranks
+JobEnd run_job(const LaunchSpec& spec);
 
 }  // namespace meshplan::runtime

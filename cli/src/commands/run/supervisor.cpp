@@ -1,0 +1,427 @@
+#include "commands/run/supervisor.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fmt/format.h>
+#include <future>
+#include <memory>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "commands/run/elastic_layout.hpp"
+#include "commands/run/job_log.hpp"
+#include "commands/run/run_launch.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "options/inputs.hpp"
+#include "options/plan_for_ranks.hpp"
+#include "options/run/run_start.hpp"
+#include "process/exit_codes.hpp"
+#include "process/threads.hpp"
+#include "ranks/ranks.hpp"
+#include "runtime/node_store/recovery.hpp"
+#include "runtime/weights/checkpoint.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+/// Asks whether ranks could be started on a host.
+bool answers(const std::string& host) {
+  return host.empty() || runtime::host_answers(host);
+}
+
+/// A rank that the run might go on without.
+struct SlowRankOfJob {
+  runtime::StepNews news;
+  std::string host;
+};
+
+/// What a look around has found, made beside the job.
+struct Scouted {
+  runtime::Nodes nodes;
+  std::vector<std::string> back;  // nodes that can be used again
+  std::optional<ElasticLayout> layout;
+  std::optional<SlowRankOfJob> without;  // whose slot `nodes` have no more
+};
+
+Scouted scout(const ElasticRun& run, runtime::Nodes nodes, double now_s,
+              std::optional<SlowRankOfJob> without) {
+  std::vector<std::string> back = nodes.retry(now_s, answers);
+  if (without)
+    nodes.lose_rank(without->host, now_s,
+                    fmt::format("rank {} computed {:.2f} x as long as its peers",
+                                without->news.slow_rank, without->news.slow_times));
+  std::string why_not;
+  // Ranks need the cores: one thread.
+  std::optional<ElasticLayout> layout = choose_layout(run, nodes, planner::serial(), why_not);
+  return {std::move(nodes), std::move(back), std::move(layout), std::move(without)};
+}
+
+class Supervisor {
+ public:
+  Supervisor(RunOptions& options, const Command& command)
+      : options_(options), command_(command), given_(options) {
+    run_.plan = load_plan(options_);
+    run_.cluster = cluster_of(run_.plan, *options_.file);
+    run_.range = parse_rank_range(*given_.elastic.range, run_.plan.parallel.world_size());
+    run_.any_placement = given_.any_placement;
+    folder_ = folder_to_save_to(options_);
+    nodes_.emplace(hosts(), policy());
+    log_.emplace(folder_, given_.quiet, given_.log);
+    if (std::optional<JobRecord> earlier = log_->earlier(); earlier && given_.resume)
+      nodes_.emplace(std::move(earlier->nodes), hosts(), policy());
+  }
+
+  int run() {
+    while (true) {
+      std::optional<ElasticLayout> layout = await_layout();
+      if (!layout) return end("failed", kFailed);
+      if (prepare(*layout)) return end("done", kDone);
+      const runtime::JobEnd job = run_job(*layout);
+      if (job.by_signal) return end("interrupted", kInterrupted);
+      if (job.code == kDone) return end("done", kDone);
+      if (job.as_wished) continue;
+      if (const std::optional<int> code = note_failure(job)) return end("failed", *code);
+    }
+  }
+
+ private:
+  // ------------------------------------------------------------ hosts
+
+  runtime::NodePolicy policy() const {
+    return {.retry_after_s = given_.elastic.retry_after_s,
+            .most_failures = given_.elastic.node_failures};
+  }
+
+  /// All hosts of the run, spare ones last. Those without a number share the most ranks.
+  std::vector<runtime::HostSlots> hosts() const {
+    std::vector<runtime::HostSlots> hosts = parse_hosts(given_.hosts);
+    if (given_.elastic.spares)
+      for (runtime::HostSlots& spare : runtime::parse_host_list(*given_.elastic.spares))
+        hosts.push_back(std::move(spare));
+    if (hosts.empty()) return {{.name = "", .slots = run_.range.most, .is_limit = true}};
+    const auto count = static_cast<int>(hosts.size());
+    for (runtime::HostSlots& host : hosts)
+      if (!host.is_limit) host.slots = (run_.range.most + count - 1) / count;
+    return hosts;
+  }
+
+  /// A hostfile may grow and shrink while the run goes on. One that cannot be read right now, or
+  /// is being written, changes nothing.
+  void reread_hosts() {
+    if (!given_.hosts.hostfile) return;
+    std::error_code unreadable;
+    const auto written = std::filesystem::last_write_time(*given_.hosts.hostfile, unreadable);
+    if (unreadable || written == std::exchange(hostfile_written_, written)) return;
+    try {
+      for (const std::string& name : nodes_->set_hosts(hosts()))
+        log_->say(fmt::format("{} has joined", name_of_node(name)));
+    } catch (const std::exception& error) {
+      log_->say(fmt::format("hosts stay as they are: {}", error.what()));
+    }
+  }
+
+  static std::string name_of_node(const std::string& name) {
+    return name.empty() ? "this machine" : name;
+  }
+
+  // ------------------------------------------------------------ between two jobs
+
+  /// Waits for suspects where too few ranks are left. Nothing: the run cannot go on.
+  std::optional<ElasticLayout> await_layout() {
+    bool said = false;
+    while (true) {
+      reread_hosts();
+      for (const std::string& name : nodes_->retry(wall_s(), answers))
+        log_->say(fmt::format("{} is used again", name_of_node(name)));
+      std::string why_not;
+      std::optional<ElasticLayout> layout = choose_layout(run_, *nodes_, on_threads(0), why_not);
+      if (layout) return layout;
+      const std::optional<double> retry = nodes_->next_retry_s();
+      if (!retry && !given_.hosts.hostfile) {
+        log_->say(fmt::format("the run ends: {}", why_not));
+        return std::nullopt;
+      }
+      if (!std::exchange(said, true)) {
+        log_->say(fmt::format("waits for hosts: {}{}", why_not,
+                              retry ? fmt::format("; the next one is tried in {:.0f} s",
+                                                  std::max(0.0, *retry - wall_s()))
+                                    : ""));
+        log_->set_state("waiting", *nodes_);
+      }
+      do std::this_thread::sleep_for(std::chrono::milliseconds{250});
+      while (!hostfile_changed() && !(retry && wall_s() >= *retry));
+    }
+  }
+
+  bool hostfile_changed() const {
+    if (!given_.hosts.hostfile) return false;
+    std::error_code unreadable;
+    return std::filesystem::last_write_time(*given_.hosts.hostfile, unreadable) !=
+           hostfile_written_;
+  }
+
+  /// Sets the options of the next job. @returns whether all steps are done already
+  bool prepare(const ElasticLayout& layout) {
+    options_ = given_;
+    options_.hosts.hostfile.reset();
+    const std::string hosts = runtime::to_string(layout.hosts);
+    options_.hosts.hosts = hosts.empty() ? std::nullopt : std::optional(hosts);
+    options_.checkpoint_dir = folder_;
+    if (!options_.checkpoint_every) options_.checkpoint_every = kDefaultEvery;
+    int& memory_every = options_.train.checkpoints.memory.every;
+    if (memory_every == 0) memory_every = 1;
+    if (jobs_ > 0) options_.resume = kLatestIfAny;
+    if (std::exchange(checkpoints_suspected_, false)) leave_damaged();
+    options_.ranks.reset();
+    if (!layout.is_original) {
+      options_.file = folder_ + "/job-plan.json";
+      write_run_plan(*options_.file, layout.plan, layout.cluster, *given_.file);
+    }
+    resolve_or_heal();
+    first_step_ = options_.resumed ? static_cast<int>(options_.resumed->step) : 0;
+    if (!is_done(options_)) return false;
+    say_done(options_);
+    return true;
+  }
+
+  /// The newest checkpoint may have been damaged while nobody looked.
+  void resolve_or_heal() {
+    const RunOptions unresolved = options_;
+    const bool newest = options_.resume == kLatest || options_.resume == kLatestIfAny;
+    try {
+      resolve(options_);
+    } catch (const ConfigError&) {
+      if (!newest || !leave_damaged()) throw;
+      options_ = unresolved;
+      resolve(options_);
+    }
+  }
+
+  /// Damaged checkpoints stay, under names that nothing resumes from. @returns whether some did
+  bool leave_damaged() {
+    const std::vector<std::string> damaged = runtime::set_damaged_aside(folder_);
+    for (const std::string& path : damaged)
+      log_->say(fmt::format("{0} is damaged and was renamed to {0}.damaged", path));
+    return !damaged.empty();
+  }
+
+  // ------------------------------------------------------------ a job
+
+  runtime::JobEnd run_job(const ElasticLayout& layout) {
+    ++jobs_;
+    say_start(layout);
+    nodes_->use(layout.hosts);
+    layout_ = &layout;
+    placed_ = layout.hosts;
+    placed_ranks_ = layout.ranks();
+    step_ = first_step_;
+    step_time_s_ = 0;
+    started_s_ = wall_s();
+    refused_slots_ = 0;
+    slow_.reset();
+    log_->begin({.layout = layout,
+                 .run = run_,
+                 .nodes = *nodes_,
+                 .plan_file = *given_.file,
+                 .num_steps = options_.train.num_steps,
+                 .step = step_});
+    const program::Plan plan = load_plan(options_);
+    const DeviceKind device = choose_device(options_, plan);
+    runtime::JobEnd end;
+    try {
+      end = launch(options_, command_, plan, device,
+                   {.wants_stop = [this] { return wants_to_move(); },
+                    .on_step = [this](const runtime::StepNews& news) { take_step(news); }});
+    } catch (const IoError& error) {
+      if (jobs_ == 1) throw;  // nothing has run yet: it is a matter of the input
+      end = {.code = kFailed, .cause = error.what()};
+      log_->say(error.what());
+    }
+    if (scouting_.valid()) scouting_.wait();
+    scouting_ = {};
+    layout_ = nullptr;
+    return end;
+  }
+
+  void say_start(const ElasticLayout& layout) {
+    if (layout.is_original && jobs_ == 1) return;
+    const std::string from = jobs_ > 1 || first_step_ > 0
+                                 ? fmt::format("goes on from step {} or later", first_step_)
+                                 : "starts";
+    const std::string plan = layout.is_original ? "the run's own plan" : layout.change;
+    log_->say(fmt::format("{} with {} rank{}: {}", from, layout.ranks(),
+                          layout.ranks() == 1 ? "" : "s",
+                          replanned_text(plan, layout.step_time_s, layout.reason)));
+  }
+
+  void take_step(const runtime::StepNews& news) {
+    constexpr double kNew = 0.2;  // weight of a new step in the mean
+    if (step_time_s_ == 0) {
+      start_s_ = std::max(0.0, wall_s() - started_s_ - news.seconds);
+      step_time_s_ = usual_step_s_ = news.seconds;
+    }
+    step_time_s_ += kNew * (news.seconds - step_time_s_);
+    usual_step_s_ = std::min(usual_step_s_, step_time_s_);
+    step_ = std::max(step_, news.step);
+    if (news.slow_rank >= 0 && given_.elastic.replace_slow_ranks) {
+      const std::vector<std::string> hosts = hosts_of_ranks(placed_, placed_ranks_);
+      slow_ = {.news = news, .host = hosts[static_cast<std::size_t>(news.slow_rank)]};
+    }
+    log_->step(step_, step_time_s_, *nodes_);
+  }
+
+  // ------------------------------------------------------------ another layout
+
+  /// Asked four times a second, beside the job's output and signals: it plans in another thread.
+  bool wants_to_move() {
+    if (step_time_s_ == 0) return false;
+    if (!scouting_.valid()) {
+      start_scouting();
+      return false;
+    }
+    if (scouting_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) return false;
+    Scouted found = scouting_.get();
+    if (found.without) {
+      if (!found.layout || !is_worth_leaving(*found.layout, *found.without)) return false;
+      nodes_ = std::move(found.nodes);
+      return true;
+    }
+    nodes_ = std::move(found.nodes);
+    for (const std::string& name : found.back)
+      log_->say(fmt::format("{} can be used again", name_of_node(name)));
+    refused_slots_ = std::min(nodes_->usable_slots(), run_.range.most);
+    return found.layout && is_worth_growing(*found.layout);
+  }
+
+  void start_scouting() {
+    reread_hosts();
+    std::optional<SlowRankOfJob> slow = std::exchange(slow_, std::nullopt);
+    const std::optional<double> retry = nodes_->next_retry_s();
+    const bool due = retry && wall_s() >= *retry;
+    const int room = std::min(nodes_->usable_slots(), run_.range.most);
+    const bool grows = room > layout_->ranks() && room != refused_slots_;
+    if (slow || due || grows)
+      scouting_ = std::async(std::launch::async, scout, run_, *nodes_, wall_s(), std::move(slow));
+  }
+
+  /// Whether the steps that are left would be done sooner, a restart included.
+  /// @param step_s  what a step would take
+  bool is_worth(const std::string& what, double step_s) {
+    const int left = options_.train.num_steps - step_;
+    const double saved = left * (step_time_s_ - step_s);
+    const double cost = start_s_ + step_time_s_;  // a start as the last one was, and saving
+    const bool worth = saved > cost;
+    if (saved <= 0)
+      log_->say(fmt::format("{} would not be faster: stays", what));
+    else
+      log_->say(fmt::format(
+          "{} would save {:.1f} s of the {:.1f} s that are left; moving takes "
+          "about {:.1f} s: {}",
+          what, saved, left * step_time_s_, cost, worth ? "moves after this step" : "stays"));
+    return worth;
+  }
+
+  bool is_worth_growing(const ElasticLayout& larger) {
+    if (larger.ranks() <= layout_->ranks() || layout_->step_time_s <= 0) return false;
+    return is_worth(fmt::format("{} ranks", larger.ranks()),
+                    step_time_s_ * larger.step_time_s / layout_->step_time_s);
+  }
+
+  /// Other ranks compute as fast as they did before one became slow.
+  bool is_worth_leaving(const ElasticLayout& other, const SlowRankOfJob& slow) {
+    log_->say(fmt::format("rank {} on {} computes {:.2f} x as long as its peers",
+                          slow.news.slow_rank, name_of_node(slow.host), slow.news.slow_times));
+    return is_worth(fmt::format("{} ranks without it", other.ranks()),
+                    usual_step_s_ * other.step_time_s / layout_->step_time_s);
+  }
+
+  // ------------------------------------------------------------ failures
+
+  /// @returns the exit code of the run if it cannot go on
+  std::optional<int> note_failure(const runtime::JobEnd& job) {
+    const double now = wall_s();
+    const std::string cause = job.cause.empty() ? "the job failed" : job.cause;
+    const bool lost_any = !job.lost_ranks.empty() || !job.lost_hosts.empty();
+    const bool refused = !lost_any && (job.code == kBadInput || job.code == kInfeasible);
+    const bool may_be_damaged = options_.resumed && step_ == first_step_ && !tried_intact_;
+    if (refused && !may_be_damaged) return job.code;
+    checkpoints_suspected_ = tried_intact_ = refused;
+    const std::vector<std::string> places = runtime::hosts_of_ranks(placed_, placed_ranks_);
+    for (const std::string& host : job.lost_hosts) nodes_->lose_node(host, now, cause);
+    for (const int rank : job.lost_ranks)
+      if (rank >= 0 && rank < static_cast<int>(places.size()))
+        nodes_->lose_rank(places[static_cast<std::size_t>(rank)], now, cause);
+    log_->fail(step_, cause, *nodes_);
+    if (step_ > first_step_) {
+      failures_without_step_ = 0;
+    } else if (!lost_any) {
+      ++failures_without_step_;
+    }
+    return limit_reached(now);
+  }
+
+  std::optional<int> limit_reached(double now) {
+    constexpr int kMostWithoutStep = 3;
+    constexpr double kHour = 3600;
+    failed_at_s_.push_back(now);
+    std::erase_if(failed_at_s_, [&](double time) { return time < now - kHour; });
+    if (static_cast<int>(failed_at_s_.size()) > given_.elastic.failures_per_hour) {
+      log_->say(fmt::format("the run ends: {} failures within an hour (--failures-per-hour {})",
+                            failed_at_s_.size(), given_.elastic.failures_per_hour));
+      return kFailed;
+    }
+    if (failures_without_step_ < kMostWithoutStep) return std::nullopt;
+    log_->say(fmt::format("the run ends: {} jobs in a row have failed before they had done a step",
+                          failures_without_step_));
+    return kFailed;
+  }
+
+  /// Ranks remove the stores of their own nodes; others may have been left by earlier jobs.
+  int end(const std::string& state, int code) {
+    std::vector<std::string> names;
+    for (const runtime::JobNode& node : nodes_->all()) names.push_back(node.name);
+    if (code != kFailed)
+      runtime::remove_stores_here(names, std::filesystem::absolute(folder_).string());
+    log_->set_state(state, *nodes_);
+    return code;
+  }
+
+  static constexpr const char* kDefaultEvery = "20";  // steps between checkpoints on the disk
+
+  RunOptions& options_;  // of the job that runs, or is prepared
+  const Command& command_;
+  const RunOptions given_;
+  ElasticRun run_;
+  std::string folder_;  // of the checkpoints
+  std::optional<runtime::Nodes> nodes_;
+  std::optional<JobLog> log_;
+  std::filesystem::file_time_type hostfile_written_;
+  int jobs_ = 0;
+  const ElasticLayout* layout_ = nullptr;   // of the job that runs
+  std::vector<runtime::HostSlots> placed_;  // its ranks, or those of the one before
+  int placed_ranks_ = 0;
+  int first_step_ = 0;  // done before it
+  int step_ = 0;
+  double step_time_s_ = 0;   // mean of the last; 0 = none is done yet
+  double usual_step_s_ = 0;  // the least such mean of the job
+  double started_s_ = 0;
+  double start_s_ = 0;  // that the last job took before its first step
+  std::future<Scouted> scouting_;
+  std::optional<SlowRankOfJob> slow_;  // not looked at yet
+  int refused_slots_ = 0;              // with which moving was not worth it
+  bool checkpoints_suspected_ = false;
+  bool tried_intact_ = false;
+  int failures_without_step_ = 0;
+  std::vector<double> failed_at_s_;
+};
+
+}  // namespace
+
+int supervise(RunOptions& options, const Command& command) {
+  return Supervisor(options, command).run();
+}
+
+}  // namespace meshplan::cli

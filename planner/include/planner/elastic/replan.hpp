@@ -1,0 +1,46 @@
+// The plan with which a run goes on when it has another number of ranks than before.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "planner/search/search.hpp"
+#include "program/plan/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan::planner {
+
+/// A run that goes on: its model, global batch, sequence length, precision, optimizer, frozen
+/// parameters and gradient compression stay as they are.
+struct ReplanRequest {
+  program::Plan plan;    // that ran until now, of our own software
+  sim::Cluster cluster;  // the ranks that there are now, all of which are used
+  /// Another layout than that of `plan` with another dp is taken only where it is faster by more
+  /// than this part of the step: with another dp the fewest things change.
+  double worth = 0.05;
+};
+
+struct Replanned {
+  program::Plan plan;      // with its prediction
+  double step_time_s = 0;  // predicted
+  bool only_dp = false;    // all degrees but dp, the micro-batch and buckets are as before
+  std::string change;      // "dp4 -> dp3"
+  std::string reason;      // why this one, in one sentence
+};
+
+/// Why a run cannot go on with these ranks.
+struct NoReplan {
+  std::string reason;
+};
+
+using ReplanOutcome = std::variant<Replanned, NoReplan>;
+
+/// Prices `plan` with each dp and micro-batch that uses all ranks, and searches all layouts; takes
+/// the former unless the latter is faster by more than `worth`. Memory must fit, with
+/// sim::default_memory_reserve left free. Where the global batch does not divide, replicas take
+/// unequal numbers of micro-batches (Plan::uneven_batch).
+/// @throws ConfigError if the cluster lacks what the plan's precision needs
+ReplanOutcome replan(const ReplanRequest& request, const ParallelFor& parallel_for);
+
+}  // namespace meshplan::planner
