@@ -67,6 +67,20 @@ double fastest_by_brute_force(const SearchRequest& request, const FakeWeights& w
 
 }  // namespace
 
+TEST_CASE("tp may divide the tokens of several sequences alone", "[planner][search]") {
+  // 256 tokens of a sequence are no multiple of tp = 3, 768 of three are.
+  SearchRequest request{.model = models::load_preset("gpt2-124m"),
+                        .cluster = sim::with_ranks(sim::load_data_sheet("dgx-h100"), 3),
+                        .workload = {.seq_len = 256, .global_batch_size = 24}};
+  request.model.dropout = 0;
+  request.workload.precision = DType::BF16;
+  request.constraints.tp = 3;
+  request.constraints.sp = true;
+  const SearchOutcome outcome = search(request, cost_model(request), serial());
+  REQUIRE(std::holds_alternative<SearchResult>(outcome));
+  CHECK(std::get<SearchResult>(outcome).ranked.front().plan.micro_batch_size % 3 == 0);
+}
+
 TEST_CASE("the fastest plan of the space is found", "[planner][search]") {
   const std::vector<FakeWeights> cases = {
       {},                             // communication is cheap beside the bubble

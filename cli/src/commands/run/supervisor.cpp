@@ -171,8 +171,7 @@ class Supervisor {
     options_.hosts.hosts = hosts.empty() ? std::nullopt : std::optional(hosts);
     options_.checkpoint_dir = folder_;
     if (!options_.checkpoint_every) options_.checkpoint_every = kDefaultEvery;
-    int& memory_every = options_.train.checkpoints.memory.every;
-    if (memory_every == 0) memory_every = 1;
+    if (!options_.memory_every) options_.memory_every = 1;
     if (jobs_ > 0) options_.resume = kLatestIfAny;
     if (std::exchange(checkpoints_suspected_, false)) leave_damaged();
     options_.ranks.reset();

@@ -48,6 +48,7 @@ void check_interval(const RunOptions& options) {
 
 void apply_interval(RunOptions& options) {
   runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
+  checkpoints.memory.every = options.memory_every.value_or(0);
   if (options.checkpoint_every == kAutoInterval)
     checkpoints.device_mtbf_s = device_mtbf_s(*options.mtbf);
   else if (options.checkpoint_every)
@@ -120,9 +121,10 @@ void add_run_options(Command& command, RunOptions& options) {
               "from what a save takes and --mtbf; default: 0, only then")
       .suggests({kAutoInterval})
       .option("--mtbf", options.mtbf, std::string(kMtbfHelp) + "; for --checkpoint-every auto")
-      .option("--memory-every", options.train.checkpoints.memory.every,
+      .option("--memory-every", options.memory_every,
               "steps between copies of the state in the memory of the job's nodes, from which "
-              "--resume latest goes on after a failure; 1 = after each; 0 = none")
+              "--resume latest goes on after a failure; 1 = after each, 0 = none; default: 0, 1 "
+              "with --elastic")
       .at_least(0)
       .option("--keep", options.train.checkpoints.keep, "newest checkpoints to keep; 0 = all")
       .at_least(0)

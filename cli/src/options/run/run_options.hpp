@@ -28,6 +28,7 @@ struct RunOptions {
   std::optional<std::string> checkpoint_dir;
   std::optional<std::string> checkpoint_every;  // steps, or kAutoInterval
   std::optional<std::string> mtbf;              // of a device
+  std::optional<int> memory_every;
   std::optional<std::string> resume;
   std::optional<runtime::RunState> resumed;  // of that run; filled in by resolve_start
   std::optional<std::string> change;
