@@ -469,7 +469,7 @@ void LaunchedJob::kill_processes_here() {
 JobEnd LaunchedJob::end_of_job(int code) const {
   JobEnd end{.code = code,
              .by_signal = (code == kInterrupted && !wished_) || asked_by_ != 0,
-             .as_wished = wished_ && asked_by_ == 0,
+             .as_wished = wished_ && asked_by_ == 0 && desk_.stopped_run().has_value(),
              .stopped = desk_.stopped_run(),
              .lost_ranks = desk_.named(),
              .lost_hosts = lost_hosts_,

@@ -9,14 +9,17 @@ source "$(dirname "${BASH_SOURCE[0]}")/../expect.sh"
 source "$tests/tiny_training.sh"
 "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 12 --seq-len 32 --dp 4 --out dp4.json >/dev/null ||
   exit 1
+# Large enough for four ranks to be faster than three.
+"$meshplan" simulate --model model.json --cluster cpu-host --global-batch 48 --seq-len 64 --dp 4 --out large.json >/dev/null ||
+  exit 1
 two_hosts=localhost:2,127.0.0.1:2
 
-# elastic STEPS ARGUMENTS...: in the background; sets `job`. `retry`: seconds until a host is tried again; `most`:
-# failures that leave a host out
+# elastic STEPS ARGUMENTS...: in the background; sets `job`. `plan`: its file; `retry`: seconds until a
+# host is tried again; `most`: failures that leave a host out
 elastic() {
   local steps=$1
   shift
-  timeout -k 1 120 "$meshplan" run "$work/dp4.json" --data "$work/text.txt" --steps "$steps" \
+  timeout -k 1 120 "$meshplan" run "$work/${plan:-dp4.json}" --data "$work/text.txt" --steps "$steps" \
     --checkpoint-every 5 --log "$work/log.jsonl" --node-failures "${most:-1000}" --retry-after "${retry:-1}" "$@" >stdout 2>stderr &
   job=$!
 }
@@ -51,7 +54,7 @@ await_end() { # await_end CODE WHAT
 
 # ---------------------------------------------------------------- ten losses in a row
 
-elastic 400 --elastic
+plan=large.json elastic 1500 --elastic
 for loss in $(seq 10); do
   await_steps $(($(steps_done) + 3))
   pid=$(one_rank)
@@ -61,13 +64,13 @@ await_end 0 "ten losses"
 [ "$(grep -c "elastic: failed after step" stderr)" -eq 10 ] || fail "not ten losses: $(cat stderr)"
 grep -Eq "goes on from step [0-9]+ or later with 4 ranks: the run's own plan" stderr || fail "the run does not grow back: $(cat stderr)"
 expect 0 "^checkpoints: done$" "$meshplan" status
-expect 0 "dp4 mbs[0-9]+ on 4 ranks \(1 to 4\), started with .*dp4.json" "$meshplan" status
-expect 0 "^step +400 of 400" "$meshplan" status
+expect 0 "dp4 mbs[0-9]+ on 4 ranks \(1 to 4\), started with .*large.json" "$meshplan" status
+expect 0 "^step +1500 of 1500" "$meshplan" status
 expect 0 '"state": "done"' "$meshplan" status --json
 python3 - <<'PY' || fail "steps are missing in the log"
 import json
 steps = [json.loads(line)["step"] for line in open("log.jsonl") if '"kind":"step"' in line]
-assert set(steps) == set(range(1, 401)), sorted(set(range(1, 401)) - set(steps))[:5]
+assert set(steps) == set(range(1, 1501)), sorted(set(range(1, 1501)) - set(steps))[:5]
 assert all(after <= before + 1 for before, after in zip(steps, steps[1:]))
 assert any('"kind":"elastic"' in line for line in open("log.jsonl"))
 PY

@@ -105,7 +105,7 @@ class StepLine {
 struct JobEnd {
   int code = 0;                       // see launch_ranks
   bool by_signal = false;             // to this process, to a rank or to mpiexec
-  bool as_wished = false;             // LaunchSpec::wants_stop asked for it
+  bool as_wished = false;             // LaunchSpec::wants_stop asked for it, and it stopped
   std::optional<StoppedRun> stopped;  // rank 0 stopped after a step and says so
   std::vector<int> lost_ranks;        // that died or hung first, or whose machine was lost
   std::vector<std::string>
