@@ -20,6 +20,7 @@ import random
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,7 @@ class Chaos:
 
     def __init__(self, job, seed):
         self.job, self.choose = job, random.Random(seed)
-        self.counts, self.broken = {}, []
+        self.took, self.broken = {}, []  # seconds until a further step, by fault
         self.pieces = []  # (log line, step resumed from, plan file) whose state was kept
 
     # ---------------------------------------------------------------- what breaks
@@ -238,8 +239,8 @@ class Chaos:
         if not self.pids("rank") and fault not in ("add_host", "remove_host", "kill_supervisor"):
             fault = "kill_supervisor"
         getattr(self, fault)()
-        self.counts[fault] = self.counts.get(fault, 0) + 1
         took = self.await_steps(before + 3)
+        self.took.setdefault(fault, []).append(LIMIT_S if took is None else took)
         state = "goes on" if took is not None else "DOES NOT GO ON"
         print(f"chaos: {number:4d}  {fault:16s} {state} after {took if took is not None else LIMIT_S:5.1f} s, "
               f"step {self.job.last_step()}", flush=True)
@@ -380,8 +381,9 @@ def main():
     figures = chaos.judge()
     figures.update(chaos.judge_pieces())
     figures["supervisors started"] = job.starts
-    for name, count in sorted(chaos.counts.items()):
-        print(f"chaos: {name:50s} {count}")
+    for name, took in sorted(chaos.took.items()):
+        print(f"chaos: {name:50s} {len(took):4d}  further steps after {statistics.median(took):4.1f} s "
+              f"(median), {max(took):4.1f} s (most)")
     for name, value in figures.items():
         print(f"chaos: {name:50s} {value}")
     print(f"chaos: {number} faults in {minutes:g} minutes, seed {seed}; {len(chaos.broken)} promises broken")

@@ -144,7 +144,7 @@ bool is_of_model(const Pointer& at) {
 /// Numbers that a step is computed with, whatever they are.
 bool is_free(const Pointer& at) {
   return is_named(at, {"/workload/optimizer/", "/workload/documents/end_of_document",
-                       "/workload/documents/pad_multiple", "/stack/software"}) &&
+                       "/workload/documents/pad_multiple", "/stack/software", "/uneven_batch"}) &&
          !is_named(at, {"/workload/optimizer/kind"});
 }
 
