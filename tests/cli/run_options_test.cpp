@@ -16,7 +16,9 @@ using namespace meshplan::cli;
 
 namespace {
 
-const std::set<std::string> kOfLauncher = {"--hosts", "--hostfile", "--no-binding"};
+const std::set<std::string> kOfLauncher = {
+    "--elastic",       "--failures-per-hour",  "--hostfile",    "--hosts", "--no-binding",
+    "--node-failures", "--replace-slow-ranks", "--retry-after", "--spares"};
 
 /// What is said to ranks when `run` is called with these arguments.
 struct Launch {
