@@ -38,6 +38,13 @@ Plan over_context(Plan plan, ContextMethod method) {
   return plan;
 }
 
+/// Some replicas have an empty sequence in their last micro-batch.
+Plan uneven(Plan plan) {
+  plan.workload.global_batch_size -= plan.parallel.dp / 2;
+  plan.uneven_batch = true;
+  return plan;
+}
+
 Plan with_zero(Plan plan, int stage, int group = 0) {
   plan.zero_stage = stage;
   plan.zero_shard_group = group;
@@ -287,6 +294,7 @@ Bugs replica_bugs() {
          if (is_gradient_bucket(operation))
            std::get<program::FlatCollectiveOp>(operation.work).collective.group = Group::Cp;
        })},
+      {"uneven", "last micro-batch overwrites the gradient", uneven(dp), overwrite_gradients},
       {"zero1", "updated weights not gathered", with_zero(dp, 1),
        without_flat(program::Region::Weights, Collective::AllGather)},
       {"zero1", "gradients not reduced", with_zero(dp, 1),
