@@ -207,7 +207,7 @@ expect 2 "predicted in closed form in any case" simulate --model llama3-8b --clu
   --global-batch 8 --software megatron-core --estimate
 # Whatever the file says itself is refused, not ignored, and what would change it is named.
 expect 2 "leave out --model" simulate plan.json --model tiny-llama
-expect 0 "^set      --gpus: dp4 .* -> dp8" simulate plan.json --gpus 8  # but for ranks, for which it is planned again
+expect 0 "set      --gpus: dp4 mbs2 zero1 -> dp8" simulate plan.json --gpus 8  # but for ranks, for which it is planned again
 expect 2 "--set parallel.tp=4" simulate plan.json --tp 4
 expect 2 "--set parallel.sp=false" simulate plan.json --no-sp
 expect 2 "--set recompute.kind=full" simulate plan.json --recompute full
