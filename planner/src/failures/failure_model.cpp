@@ -338,8 +338,8 @@ double SmallerWorlds::speed(int nodes) const {
   // (Narayanan et al. 2021, section 2.2).
   const double fill = static_cast<double>(parallel_.pp - 1) / parallel_.vpp;
   const std::int64_t all = std::int64_t{num_microbatches_} * parallel_.dp;
-  const auto most = static_cast<double>((all + dp - 1) / dp);
-  return (num_microbatches_ + fill) / (most + fill);
+  const std::int64_t most = (all + dp - 1) / dp;
+  return (num_microbatches_ + fill) / (static_cast<double>(most) + fill);
 }
 
 }  // namespace meshplan::planner
