@@ -33,7 +33,7 @@ std::vector<std::string> Nodes::set_hosts(const std::vector<HostSlots>& hosts) {
       continue;
     }
     const bool left = known->state == NodeState::Out && known->failures.empty();
-    if (left) known->state = NodeState::Spare;
+    if (left) readmit(*known);
     if (left || host.slots > known->slots) joined.push_back(host.name);
     known->slots = host.slots;
     known->lost_slots = std::min(known->lost_slots, host.slots);

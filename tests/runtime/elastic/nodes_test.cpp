@@ -90,6 +90,11 @@ TEST_CASE("Hosts join and leave") {
   CHECK(nodes.usable_slots() == 4);
   CHECK(nodes.set_hosts({host("a", 2), host("b", 4)}) == std::vector<std::string>{"a"});
   CHECK(nodes.usable_slots() == 6);
+  // One that has failed, left and come back begins anew.
+  nodes.lose_node("a", 100, "no sign of life");
+  nodes.set_hosts({host("b", 4)});
+  nodes.set_hosts({host("a", 2), host("b", 4)});
+  CHECK(nodes.usable_slots() == 6);
 }
 
 }  // namespace
