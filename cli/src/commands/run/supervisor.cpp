@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
 #include <future>
@@ -19,6 +20,7 @@
 #include "options/plan_for_ranks.hpp"
 #include "options/run/run_start.hpp"
 #include "process/exit_codes.hpp"
+#include "process/interrupt.hpp"
 #include "process/threads.hpp"
 #include "ranks/ranks.hpp"
 #include "runtime/node_store/recovery.hpp"
@@ -77,6 +79,7 @@ class Supervisor {
   int run() {
     while (true) {
       std::optional<ElasticLayout> layout = await_layout();
+      if (interrupted_) return end("interrupted", kInterrupted);
       if (!layout) return end("failed", kFailed);
       if (prepare(*layout)) return end("done", kDone);
       const runtime::JobEnd job = run_job(*layout);
@@ -129,10 +132,14 @@ class Supervisor {
 
   // ------------------------------------------------------------ between two jobs
 
-  /// Waits for suspects where too few ranks are left. Nothing: the run cannot go on.
+  /// Waits for suspects where too few ranks are left. Nothing: the run cannot go on, or a signal
+  /// has ended it.
   std::optional<ElasticLayout> await_layout() {
+    const InterruptRequest interrupt({SIGINT, SIGTERM, SIGHUP});
     bool said = false;
     while (true) {
+      interrupted_ = interrupt.made();
+      if (interrupted_) return std::nullopt;
       reread_hosts();
       for (const std::string& name : nodes_->retry(wall_s(), answers))
         log_->say(fmt::format("{} is used again", name_of_node(name)));
@@ -152,7 +159,7 @@ class Supervisor {
         log_->set_state("waiting", *nodes_);
       }
       do std::this_thread::sleep_for(std::chrono::milliseconds{250});
-      while (!hostfile_changed() && !(retry && wall_s() >= *retry));
+      while (!interrupt.made() && !hostfile_changed() && !(retry && wall_s() >= *retry));
     }
   }
 
@@ -399,6 +406,7 @@ class Supervisor {
   std::optional<JobLog> log_;
   std::filesystem::file_time_type hostfile_written_;
   int jobs_ = 0;
+  bool interrupted_ = false;                // between two jobs
   const ElasticLayout* layout_ = nullptr;   // of the job that runs
   std::vector<runtime::HostSlots> placed_;  // its ranks, or those of the one before
   int placed_ranks_ = 0;
