@@ -6,9 +6,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <future>
-#include <memory>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "commands/run/elastic_layout.hpp"
@@ -221,8 +219,7 @@ class Supervisor {
     say_start(layout);
     nodes_->use(layout.hosts);
     layout_ = &layout;
-    placed_ = layout.hosts;
-    placed_ranks_ = layout.ranks();
+    host_of_rank_ = runtime::hosts_of_ranks(layout.hosts, layout.ranks());
     step_ = first_step_;
     step_time_s_ = 0;
     started_s_ = wall_s();
@@ -272,10 +269,8 @@ class Supervisor {
     step_time_s_ += kNew * (news.seconds - step_time_s_);
     usual_step_s_ = std::min(usual_step_s_, step_time_s_);
     step_ = std::max(step_, news.step);
-    if (news.slow_rank >= 0 && given_.elastic.replace_slow_ranks) {
-      const std::vector<std::string> hosts = hosts_of_ranks(placed_, placed_ranks_);
-      slow_ = {.news = news, .host = hosts[static_cast<std::size_t>(news.slow_rank)]};
-    }
+    if (news.slow_rank >= 0 && given_.elastic.replace_slow_ranks)
+      slow_ = {.news = news, .host = host_of_rank_[static_cast<std::size_t>(news.slow_rank)]};
     log_->step(step_, step_time_s_, *nodes_);
   }
 
@@ -355,11 +350,10 @@ class Supervisor {
     const bool may_be_damaged = options_.resumed && step_ == first_step_ && !tried_intact_;
     if (refused && !may_be_damaged) return job.code;
     checkpoints_suspected_ = tried_intact_ = refused;
-    const std::vector<std::string> places = runtime::hosts_of_ranks(placed_, placed_ranks_);
     for (const std::string& host : job.lost_hosts) nodes_->lose_node(host, now, cause);
     for (const int rank : job.lost_ranks)
-      if (rank >= 0 && rank < static_cast<int>(places.size()))
-        nodes_->lose_rank(places[static_cast<std::size_t>(rank)], now, cause);
+      if (rank >= 0 && rank < static_cast<int>(host_of_rank_.size()))
+        nodes_->lose_rank(host_of_rank_[static_cast<std::size_t>(rank)], now, cause);
     log_->fail(step_, cause, *nodes_);
     if (step_ > first_step_) {
       failures_without_step_ = 0;
@@ -406,11 +400,10 @@ class Supervisor {
   std::optional<JobLog> log_;
   std::filesystem::file_time_type hostfile_written_;
   int jobs_ = 0;
-  bool interrupted_ = false;                // between two jobs
-  const ElasticLayout* layout_ = nullptr;   // of the job that runs
-  std::vector<runtime::HostSlots> placed_;  // its ranks, or those of the one before
-  int placed_ranks_ = 0;
-  int first_step_ = 0;  // done before it
+  bool interrupted_ = false;               // between two jobs
+  const ElasticLayout* layout_ = nullptr;  // of the job that runs
+  std::vector<std::string> host_of_rank_;  // of it, or of the one before
+  int first_step_ = 0;                     // done before it
   int step_ = 0;
   double step_time_s_ = 0;   // mean of the last; 0 = none is done yet
   double usual_step_s_ = 0;  // the least such mean of the job

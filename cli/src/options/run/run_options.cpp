@@ -15,16 +15,6 @@ namespace meshplan::cli {
 
 namespace {
 
-/// @throws ConfigError for a time without a unit
-double device_mtbf_s(const std::string& mtbf) {
-  constexpr double kHour = 3600;
-  try {
-    return planner::parse_mtbf_hours(mtbf) * kHour;
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("--mtbf {}", error.what()));
-  }
-}
-
 /// --checkpoint-every and --mtbf.
 void check_interval(const RunOptions& options) {
   constexpr int kMost = 1'000'000'000;
@@ -35,7 +25,7 @@ void check_interval(const RunOptions& options) {
         fmt::format("--checkpoint-every {}: must be a number of steps from 0 to {}, "
                     "or {}",
                     *every, kMost, kAutoInterval));
-  if (options.mtbf) device_mtbf_s(*options.mtbf);
+  if (options.mtbf) mtbf_hours(*options.mtbf);
   if (is_auto && !options.mtbf)
     throw ConfigError(
         "--checkpoint-every auto: needs --mtbf, how long a device runs from one failure to the "
@@ -50,7 +40,7 @@ void apply_interval(RunOptions& options) {
   runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
   checkpoints.memory.every = options.memory_every.value_or(0);
   if (options.checkpoint_every == kAutoInterval)
-    checkpoints.device_mtbf_s = device_mtbf_s(*options.mtbf);
+    checkpoints.device_mtbf_s = mtbf_hours(*options.mtbf) * planner::kHourSeconds;
   else if (options.checkpoint_every)
     checkpoints.every = std::stoi(*options.checkpoint_every);
 }

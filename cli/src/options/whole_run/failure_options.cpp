@@ -56,15 +56,17 @@ void add_failure_options(Command& command, FailureOptions& options, const std::s
       "nodes that stand by and replace one at once; default: 0");
 }
 
+double mtbf_hours(const std::string& option) {
+  try {
+    return planner::parse_mtbf_hours(option);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--mtbf {}", error.what()));
+  }
+}
+
 planner::FailureAssumptions failure_assumptions(const FailureOptions& options) {
   planner::FailureAssumptions assumptions;
-  if (options.mtbf) {
-    try {
-      assumptions.device_mtbf_hours = planner::parse_mtbf_hours(*options.mtbf);
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("--mtbf {}", error.what()));
-    }
-  }
+  if (options.mtbf) assumptions.device_mtbf_hours = mtbf_hours(*options.mtbf);
   const auto take = [](auto& to, const auto& from) {
     if (from) to = *from;
   };

@@ -17,6 +17,9 @@ namespace meshplan::cli {
 constexpr const char* kMtbfHelp =
     "mean time between failures of one device, with its unit: 50000h, 2000d, 5.7y";
 
+/// Hours of the option --mtbf. @throws ConfigError for a time without a unit, naming the option
+double mtbf_hours(const std::string& option);
+
 /// Options that were declared, to tell which of them the command line gave.
 struct GivenFlags {
   std::vector<std::pair<std::string, std::function<bool()>>> declared;
