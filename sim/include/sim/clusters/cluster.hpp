@@ -171,6 +171,14 @@ struct OtherNodes {
   bool operator==(const OtherNodes&) const = default;
 };
 
+/// A rank whose device computes more slowly than the others' of its type: a thermal limit, a bad
+/// link to its host, somebody else's work.
+struct SlowRank {
+  int rank = 0;
+  double times = 1;  // as long as the others take for the same work, at least 1
+  bool operator==(const SlowRank&) const = default;
+};
+
 struct Cluster {
   int schema_version = 1;
   std::string name;
@@ -183,7 +191,9 @@ struct Cluster {
   double host_memory_gib = 0;  // of a node of GPUs, for what is offloaded; 0 = not known
   Device device;
   std::vector<OtherNodes> other_nodes;  // the last of num_nodes, in this order; `device` elsewhere
-  std::vector<FabricLevel> fabric;      // the last level holds all ranks; may be empty for one rank
+  std::vector<SlowRank> slow_ranks;     // by rank, each once
+  double storage_gb_per_s = 0;  // of the file system that all nodes share, writing; 0 = not known
+  std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
   Communication communication;
   double jitter = 0;            // of a step, lost to the slowest rank per doubling of the ranks
   double step_overhead_ms = 0;  // of a step, in which no operation runs: loading, logging, checks
