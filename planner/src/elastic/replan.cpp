@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "planner/explain/explanation.hpp"
 #include "planner/explain/priced_plan.hpp"
 #include "planner/search/reasons.hpp"
 #include "planner/search/space.hpp"
@@ -35,19 +36,16 @@ program::Plan with_prediction(program::Plan plan, const sim::StepPrediction& ste
 
 SearchRequest search_request(const ReplanRequest& request) {
   const program::Plan& plan = request.plan;
-  SearchRequest search{.model = plan.model,
-                       .cluster = request.cluster,
-                       .stack = plan.stack,
-                       .workload = plan.workload};
-  search.constraints.frozen = plan.frozen;
+  SearchRequest search =
+      search_for(plan, {.cluster = request.cluster,
+                        .memory_reserve = sim::default_memory_reserve(plan.stack, plan.model)});
+  search.constraints.rank_order = {};  // another one may be best on other ranks
   search.constraints.compression = plan.compression;
   search.constraints.deterministic = plan.deterministic;
   search.constraints.progress_thread = plan.progress_thread;
-  search.constraints.expert_dispatch_fp8 = plan.expert_dispatch_fp8;
   search.constraints.uneven_batch = true;
   search.top = 1;
   search.alternatives = false;
-  search.memory_reserve = sim::default_memory_reserve(plan.stack, plan.model);
   return search;
 }
 

@@ -77,9 +77,21 @@ TEST_CASE("A layout that is clearly slower than another is not kept for its dp",
   CHECK_THAT(now.reason, Contains("faster than pp4"));
 }
 
+TEST_CASE("Routers are expected to load ranks of another layout as unevenly as before",
+          "[planner][elastic]") {
+  // Four micro-batches in eight stages: another layout is much faster.
+  program::Plan before = preset_plan("mixtral-8x7b", {.pp = 8, .dp = 8, .ep = 4}, 32, 4096);
+  before.expected_expert_imbalance = 1.4;
+  const Replanned now = replanned(before, 32);
+  INFO(now.change);
+  REQUIRE_FALSE(now.only_dp);
+  REQUIRE(now.plan.parallel.ep > 1);
+  CHECK(now.plan.expected_expert_imbalance == 1.4);
+  check_goes_on(before, now, 32);
+}
+
 TEST_CASE("What does not fit is said", "[planner][elastic]") {
-  const program::Plan before =
-      preset_plan("llama3-70b", {.tp = 8, .pp = 2, .sp = true}, 16, 8192);
+  const program::Plan before = preset_plan("llama3-70b", {.tp = 8, .pp = 2, .sp = true}, 16, 8192);
   const ReplanOutcome outcome = replan({.plan = before, .cluster = h100s(1)}, serial());
   REQUIRE(std::holds_alternative<NoReplan>(outcome));
   CHECK_FALSE(std::get<NoReplan>(outcome).reason.empty());
