@@ -326,7 +326,13 @@ int work(RunOptions options, const program::Plan& file_plan, DeviceKind device_k
 int run(RunOptions& options, const Command& command) {
   check(options);
   if (options.elastic.range && !is_rank()) return supervise(options, command);
-  resolve(options);
+  const Say say = [&options](const std::string& line) {
+    if (!options.quiet) output(stderr, "meshplan: elastic: {}\n", line);
+  };
+  if (options.elastic.range)
+    resolve_intact(options, say);
+  else
+    resolve(options);
   program::Plan plan = load_plan(options);
   if (options.ranks && *options.ranks != plan.parallel.world_size() && !is_rank()) {
     plan_again(options, plan);
@@ -338,8 +344,15 @@ int run(RunOptions& options, const Command& command) {
   }
   const DeviceKind device = choose_device(options, plan);
   if (is_rank())
-    return as_rank(options.hosts,
-                   [&](runtime::Job& job) { return work(options, plan, device, job); });
+    return as_rank(options.hosts, [&](runtime::Job& job) {
+      try {
+        return work(options, plan, device, job);
+      } catch (const ConfigError&) {
+        // The launcher starts all ranks again, which then find an older checkpoint.
+        if (options.elastic.range && resumes_newest(options)) set_damaged_aside(options, say);
+        throw;
+      }
+    });
   return launch(options, command, plan, device).code;
 }
 

@@ -143,6 +143,7 @@ std::vector<std::string> set_damaged_aside(const std::string& folder) {
     std::string aside = path + ".damaged";
     for (int copy = 2; is_there(aside); ++copy) aside = fmt::format("{}.damaged-{}", path, copy);
     fs::rename(path, aside, failed);
+    if (failed == std::errc::no_such_file_or_directory) continue;  // another rank was quicker
     if (failed)
       throw IoError(fmt::format("{}: is damaged, and cannot be renamed to {}: {}", path, aside,
                                 failed.message()));

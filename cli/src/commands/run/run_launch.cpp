@@ -25,8 +25,14 @@
 #include "runtime/node_store/recovery.hpp"
 #include "runtime/train/preflight.hpp"
 #include "runtime/train/train.hpp"
+#include "runtime/weights/checkpoint.hpp"
 
 namespace meshplan::cli {
+namespace {
+
+constexpr const char* kElasticCheckpointEvery = "20";  // steps, where nobody says
+
+}  // namespace
 
 program::Plan load_plan(const RunOptions& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
@@ -41,6 +47,10 @@ program::Plan load_plan(const RunOptions& options) {
 }
 
 void resolve(RunOptions& options) {
+  if (options.elastic.range) {
+    if (!options.checkpoint_every) options.checkpoint_every = kElasticCheckpointEvery;
+    if (!options.memory_every) options.memory_every = 1;
+  }
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
   if (!options.traced_steps)
     options.traced_steps = options.trace || options.chrome || options.kineto ? 3 : 0;
@@ -48,6 +58,24 @@ void resolve(RunOptions& options) {
   options.train.verify_start = !options.no_verify_start;
   apply_interval(options);
   resolve_start(options);
+}
+
+bool set_damaged_aside(const RunOptions& options, const Say& say) {
+  const std::vector<std::string> damaged = runtime::set_damaged_aside(folder_to_save_to(options));
+  for (const std::string& path : damaged)
+    say(fmt::format("{0} is damaged and was renamed to {0}.damaged", path));
+  return !damaged.empty();
+}
+
+void resolve_intact(RunOptions& options, const Say& say) {
+  const RunOptions unresolved = options;
+  try {
+    resolve(options);
+  } catch (const ConfigError&) {
+    if (!resumes_newest(unresolved) || !set_damaged_aside(unresolved, say)) throw;
+    options = unresolved;
+    resolve(options);
+  }
 }
 
 void write_run_plan(const std::string& path, program::Plan planned, const sim::Cluster& cluster,

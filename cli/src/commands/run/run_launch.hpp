@@ -16,8 +16,20 @@ namespace meshplan::cli {
 /// The plan of the options' file, with what they change of it. @throws ConfigError
 program::Plan load_plan(const RunOptions& options);
 
-/// Fills in what was not given, before the device is chosen.
+/// Fills in what was not given, before the device is chosen. An elastic run saves by itself.
 void resolve(RunOptions& options);
+
+/// Takes a line about an elastic run.
+using Say = std::function<void(const std::string&)>;
+
+/// resolve() for an elastic run: if the newest checkpoint has been damaged while nobody looked, the
+/// run goes on from the newest intact one.
+/// @throws ConfigError, IoError as resolve()
+void resolve_intact(RunOptions& options, const Say& say);
+
+/// Renames checkpoints that are newer than the newest intact one, so that nothing resumes from
+/// them. @returns whether there were some. @throws IoError if one cannot be renamed
+bool set_damaged_aside(const RunOptions& options, const Say& say);
 
 /// Makes the plan again for the ranks that the options ask for, writes it beside the checkpoints,
 /// or into the current folder if none are saved, and has the options name that file. A line on

@@ -79,8 +79,18 @@ class Supervisor {
       std::optional<ElasticLayout> layout = await_layout();
       if (interrupted_) return end("interrupted", kInterrupted);
       if (!layout) return end("failed", kFailed);
-      if (prepare(*layout)) return end("done", kDone);
-      const runtime::JobEnd job = run_job(*layout);
+      runtime::JobEnd job;
+      try {
+        step_ = first_step_;
+        if (prepare(*layout)) return end("done", kDone);
+        job = run_job(*layout);
+        has_run_ = true;
+      } catch (const IoError& error) {
+        if (!has_run_) throw;  // it is a matter of the input
+        job = {.code = kFailed, .cause = error.what()};
+        log_->say(error.what());
+      }
+      finish_scouting();
       if (job.by_signal) return end("interrupted", kInterrupted);
       if (job.code == kDone) return end("done", kDone);
       if (job.as_wished) continue;
@@ -175,41 +185,19 @@ class Supervisor {
     const std::string hosts = runtime::to_string(layout.hosts);
     options_.hosts.hosts = hosts.empty() ? std::nullopt : std::optional(hosts);
     options_.checkpoint_dir = folder_;
-    if (!options_.checkpoint_every) options_.checkpoint_every = kDefaultEvery;
-    if (!options_.memory_every) options_.memory_every = 1;
     if (jobs_ > 0) options_.resume = kLatestIfAny;
-    if (std::exchange(checkpoints_suspected_, false)) leave_damaged();
+    const auto say = [this](const std::string& line) { log_->say(line); };
+    if (std::exchange(checkpoints_suspected_, false)) set_damaged_aside(options_, say);
     options_.ranks.reset();
     if (!layout.is_original) {
       options_.file = folder_ + "/job-plan.json";
       write_run_plan(*options_.file, layout.plan, layout.cluster, *given_.file);
     }
-    resolve_or_heal();
+    resolve_intact(options_, say);
     first_step_ = options_.resumed ? static_cast<int>(options_.resumed->step) : 0;
     if (!is_done(options_)) return false;
     say_done(options_);
     return true;
-  }
-
-  /// The newest checkpoint may have been damaged while nobody looked.
-  void resolve_or_heal() {
-    const RunOptions unresolved = options_;
-    const bool newest = options_.resume == kLatest || options_.resume == kLatestIfAny;
-    try {
-      resolve(options_);
-    } catch (const ConfigError&) {
-      if (!newest || !leave_damaged()) throw;
-      options_ = unresolved;
-      resolve(options_);
-    }
-  }
-
-  /// Damaged checkpoints stay, under names that nothing resumes from. @returns whether some did
-  bool leave_damaged() {
-    const std::vector<std::string> damaged = runtime::set_damaged_aside(folder_);
-    for (const std::string& path : damaged)
-      log_->say(fmt::format("{0} is damaged and was renamed to {0}.damaged", path));
-    return !damaged.empty();
   }
 
   // ------------------------------------------------------------ a job
@@ -233,20 +221,15 @@ class Supervisor {
                  .step = step_});
     const program::Plan plan = load_plan(options_);
     const DeviceKind device = choose_device(options_, plan);
-    runtime::JobEnd end;
-    try {
-      end = launch(options_, command_, plan, device,
-                   {.wants_stop = [this] { return wants_to_move(); },
-                    .on_step = [this](const runtime::StepNews& news) { take_step(news); }});
-    } catch (const IoError& error) {
-      if (jobs_ == 1) throw;  // nothing has run yet: it is a matter of the input
-      end = {.code = kFailed, .cause = error.what()};
-      log_->say(error.what());
-    }
+    return launch(options_, command_, plan, device,
+                  {.wants_stop = [this] { return wants_to_move(); },
+                   .on_step = [this](const runtime::StepNews& news) { take_step(news); }});
+  }
+
+  void finish_scouting() {
     if (scouting_.valid()) scouting_.wait();
     scouting_ = {};
     layout_ = nullptr;
-    return end;
   }
 
   void say_start(const ElasticLayout& layout) {
@@ -389,8 +372,6 @@ class Supervisor {
     return code;
   }
 
-  static constexpr const char* kDefaultEvery = "20";  // steps between checkpoints on the disk
-
   RunOptions& options_;  // of the job that runs, or is prepared
   const Command& command_;
   const RunOptions given_;
@@ -399,7 +380,8 @@ class Supervisor {
   std::optional<runtime::Nodes> nodes_;
   std::optional<JobLog> log_;
   std::filesystem::file_time_type hostfile_written_;
-  int jobs_ = 0;
+  int jobs_ = 0;                           // that were started
+  bool has_run_ = false;                   // at least one of them
   bool interrupted_ = false;               // between two jobs
   const ElasticLayout* layout_ = nullptr;  // of the job that runs
   std::vector<std::string> host_of_rank_;  // of it, or of the one before

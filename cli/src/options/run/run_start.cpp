@@ -17,10 +17,6 @@
 namespace meshplan::cli {
 namespace {
 
-bool resumes_newest(const RunOptions& options) {
-  return options.resume == kLatest || options.resume == kLatestIfAny;
-}
-
 /// The checkpoint to continue from; nothing if a new run starts.
 std::optional<std::string> checkpoint_to_resume(const RunOptions& options,
                                                 const std::string& folder) {
@@ -54,6 +50,10 @@ void take_over_settings(RunOptions& options) {
 }
 
 }  // namespace
+
+bool resumes_newest(const RunOptions& options) {
+  return options.resume == kLatest || options.resume == kLatestIfAny;
+}
 
 std::string folder_to_save_to(const RunOptions& options) {
   if (options.checkpoint_dir) return *options.checkpoint_dir;

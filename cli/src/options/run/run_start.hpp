@@ -12,6 +12,9 @@ namespace meshplan::cli {
 constexpr const char* kLatest = "latest";
 constexpr const char* kLatestIfAny = "latest-if-any";
 
+/// Is it left to the run from which checkpoint it goes on?
+bool resumes_newest(const RunOptions& options);
+
 /// Fills in what was not given of the checkpoints, and what the resumed run says of itself; ranks
 /// get the result. @throws ConfigError for a checkpoint that is not there or damaged; IoError
 void resolve_start(RunOptions& options);
