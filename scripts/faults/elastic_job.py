@@ -20,7 +20,7 @@ class Job:
     """A run whose processes may be killed, and that is started again by the same command."""
 
     model, batch, seq, text = MODEL, 12, 32, "the quick brown fox jumps over the lazy dog\n" * 2000
-    degrees = ["--dp", 2, "--tp", 2]
+    degrees, hang_timeout_s = ["--dp", 2, "--tp", 2], 6
     ends = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM, 0)  # that no promise forbids
 
     def __init__(self, meshplan, work, steps):
@@ -46,7 +46,7 @@ class Job:
     def elastic_words(self):
         return [str(self.work / "plan.json"), *self.run_words(), "--steps", str(self.steps), "--elastic",
                 "--resume", "latest-if-any", "--checkpoint-dir", str(self.folder), "--checkpoint-every", str(EVERY),
-                "--keep", "4", "--log", str(self.log), "--hang-timeout", "6"]
+                "--keep", "4", "--log", str(self.log), "--hang-timeout", str(self.hang_timeout_s)]
 
     def start_process(self, command):
         self.starts += 1
@@ -86,9 +86,16 @@ class Job:
                  if path.parent.name[5:].isdigit()]
         return sorted(steps)
 
-    def stores(self):
-        """Folders of the run's states in the memory of its nodes."""
-        return [path for path in Path("/dev/shm").glob("meshplan-state-*")]
+    def stores_of(self, ranks):
+        """Folders of states in the memory of nodes into which these processes write."""
+        stores = set()
+        for pid in ranks:
+            try:
+                words = Path(f"/proc/{pid}/maps").read_text().split()
+            except OSError:
+                continue
+            stores |= {Path("/dev/shm", word.split("/")[3]) for word in words if word.startswith("/dev/shm/meshplan-state-")}
+        return stores
 
     def pids(self, target):
         return Processes().of(self.process.pid, target, str(self.work))
@@ -157,11 +164,7 @@ class SupervisedJob(Job):
         self.lose(choose.choice(self.active))
 
     def lose(self, host):
-        ranks = self.ranks_on(host)
-        kill(ranks)
-        for store in self.stores() if ranks else []:
-            if store.name.endswith(f"-{host}"):
-                shutil.rmtree(store, ignore_errors=True)
+        lose_all(self.ranks_on(host), self)
 
     def shrink(self, choose):
         """A host leaves the hostfile, and its ranks die with it."""
@@ -225,15 +228,21 @@ class TorchrunJob(Job):
 
     def lose_node(self, _):
         """The only one, with all that its memory holds."""
-        kill(self.pids("rank"))
-        for store in self.stores():
-            shutil.rmtree(store, ignore_errors=True)
+        lose_all(self.pids("rank"), self)
 
     def shrink(self, choose):
         self.write_world(max(1, self.active - choose.choice([1, 2])))
 
     def grow(self, choose):
         self.write_world(min(RANKS, self.active + choose.choice([1, 2])))
+
+
+def lose_all(ranks, job):
+    """All ranks of a node, and what its memory holds."""
+    stores = job.stores_of(ranks)
+    kill(ranks)
+    for store in stores:
+        shutil.rmtree(store, ignore_errors=True)
 
 
 def kill(pids, number=signal.SIGKILL):
