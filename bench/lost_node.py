@@ -72,15 +72,17 @@ def main():
     work, choose = Path(tempfile.mkdtemp(prefix="meshplan-lost-node-")).resolve(), random.Random(1)
     job = TwoNodes(meshplan, work, hidden)
     job.start()
-    await_that(job, lambda: job.num_lines() > 2)
-    steps, seconds = zip(*(lose_one(job, choose) for _ in range(losses)))
+    try:
+        await_that(job, lambda: job.num_lines() > 2)
+        steps, seconds = zip(*(lose_one(job, choose) for _ in range(losses)))
+    finally:
+        job.process.terminate()
+        job.process.wait(60)
     print(f"median step            {job.step_seconds():.2f} s")
     print(f"nodes lost             {losses}")
     print(f"steps computed again   {statistics.median(steps):g} (median), {max(steps)} (most)")
     print(f"until further steps    {statistics.median(seconds):.1f} s (median), {max(seconds):.1f} s (most)")
-    job.process.terminate()
-    job.process.wait(60)
-    (os.environ.get("KEEP") or shutil.rmtree(work))
+    shutil.rmtree(work)
     sys.exit(max(steps) > MOST_STEPS or max(seconds) > MOST_S)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from processes import MODEL, Processes
+from processes import MODEL, Processes, mapped
 
 RANKS = 4
 EVERY = 5  # steps between checkpoints
@@ -88,14 +88,8 @@ class Job:
 
     def stores_of(self, ranks):
         """Folders of states in the memory of nodes into which these processes write."""
-        stores = set()
-        for pid in ranks:
-            try:
-                words = Path(f"/proc/{pid}/maps").read_text().split()
-            except OSError:
-                continue
-            stores |= {Path("/dev/shm", word.split("/")[3]) for word in words if word.startswith("/dev/shm/meshplan-state-")}
-        return stores
+        names = {name for pid in ranks for name in mapped(pid, "/dev/shm/")}
+        return {Path("/dev/shm", name) for name in names if name.startswith("meshplan-state-")}
 
     def pids(self, target):
         return Processes().of(self.process.pid, target, str(self.work))

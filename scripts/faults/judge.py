@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from elastic_job import EVERY, RANKS
-from processes import Processes
+from processes import Processes, mapped
 
 TOLERANCE = 1e-3  # of the first ten losses after a start, relative, below 1 absolute: sums in another order
 LONGEST_PIECE = 200  # steps that are run again
@@ -110,8 +110,12 @@ class Judge:
             time.sleep(0.1)
         self.broken += [f"left over: process {pid}" for pid in left]
         self.broken += [f"left over: {path}" for path in self.job.folder.glob("*.tmp")]
-        self.broken += [f"left over: {path}" for path in shared_memory() - shared_memory_before]
+        while (left := shared_memory() - shared_memory_before) and time.monotonic() < until:  # other jobs' may come and go
+            time.sleep(0.5)
+        self.broken += [f"left over: {path}" for path in left]
 
 
 def shared_memory():
-    return {path for path in Path("/dev/shm").iterdir() if path.name.startswith(("mpich_shar", "ucx_shm", "meshplan"))}
+    """What jobs have put there, and no process uses."""
+    there = {path for path in Path("/dev/shm").iterdir() if path.name.startswith(("mpich_shar", "ucx_shm", "meshplan"))}
+    return there - {Path("/dev/shm", name) for pid in Processes().names for name in mapped(pid, "/dev/shm/")}

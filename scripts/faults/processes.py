@@ -39,6 +39,15 @@ class Processes:
                 "all": self.naming(folder)}[target]
 
 
+def mapped(pid, folder):
+    """Names in a folder of which a process has mapped something."""
+    try:
+        words = Path(f"/proc/{pid}/maps").read_text().split()
+    except OSError:
+        return set()
+    return {word[len(folder):].split("/")[0] for word in words if word.startswith(folder)}
+
+
 def losses(log):
     """Pairs (step, loss) of whole lines; a resumed run appends."""
     pairs = []
