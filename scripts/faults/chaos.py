@@ -137,6 +137,7 @@ class Chaos:
     def one(self, number):
         fault = self.choose.choice(self.faults)
         before = self.job.num_lines()
+        self.job.stores_of(self.job.pids("rank"))
         if not self.job.pids("rank") and fault not in self.job.WITHOUT_RANKS:
             fault = sorted(self.job.WITHOUT_RANKS)[-1]
         getattr(self, fault)()

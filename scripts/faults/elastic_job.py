@@ -35,6 +35,7 @@ class Job:
         self.starts = 0
         self.process = None
         self.damaged = set()  # checkpoints that were damaged on purpose
+        self.stores = set()   # folders in the memory of nodes that were seen
 
     def meshplan_run(self, *words):
         subprocess.run([self.meshplan, *map(str, words)], cwd=self.work, check=True, stdout=subprocess.DEVNULL)
@@ -89,7 +90,12 @@ class Job:
     def stores_of(self, ranks):
         """Folders of states in the memory of nodes into which these processes write."""
         names = {name for pid in ranks for name in mapped(pid, "/dev/shm/")}
-        return {Path("/dev/shm", name) for name in names if name.startswith("meshplan-state-")}
+        stores = {Path("/dev/shm", name) for name in names if name.startswith("meshplan-state-")}
+        self.stores |= stores
+        return stores
+
+    def states_in_memory(self):
+        return {store for store in self.stores if store.exists()}
 
     def pids(self, target):
         return Processes().of(self.process.pid, target, str(self.work))

@@ -110,12 +110,13 @@ class Judge:
             time.sleep(0.1)
         self.broken += [f"left over: process {pid}" for pid in left]
         self.broken += [f"left over: {path}" for path in self.job.folder.glob("*.tmp")]
-        while (left := shared_memory() - shared_memory_before) and time.monotonic() < until:  # other jobs' may come and go
+        while (left := shared_memory() - shared_memory_before | self.job.states_in_memory()) and time.monotonic() < until:  # other jobs' may come and go
             time.sleep(0.5)
         self.broken += [f"left over: {path}" for path in left]
 
 
 def shared_memory():
-    """What jobs have put there, and no process uses."""
-    there = {path for path in Path("/dev/shm").iterdir() if path.name.startswith(("mpich_shar", "ucx_shm", "meshplan"))}
+    """What jobs have put there, and no process uses; without states, which jobs may keep while they wait for hosts."""
+    there = {path for path in Path("/dev/shm").iterdir() if path.name.startswith(("mpich_shar", "ucx_shm", "meshplan"))
+             and not path.name.startswith("meshplan-state-")}
     return there - {Path("/dev/shm", name) for pid in Processes().names for name in mapped(pid, "/dev/shm/")}
