@@ -47,7 +47,7 @@ def await_that(job, holds, seconds=120):
 def lose_one(job, choose):
     """@returns steps that are computed again, and seconds from the loss to the start of the first further step"""
     begun = len(job.lines())
-    await_that(job, lambda: job.num_lines() > 3 and None not in job.lines()[begun:] and len(job.lines()) >= begun + 3)
+    await_that(job, lambda: job.num_steps_done() > 3 and None not in job.lines()[begun:] and len(job.lines()) >= begun + 3)
     time.sleep(choose.random() * job.step_seconds())
     count = len(job.lines())
     job.lose(choose.choice([host for host in job.active if job.ranks_on(host)]))
@@ -73,7 +73,7 @@ def main():
     job = TwoNodes(meshplan, work, hidden)
     job.start()
     try:
-        await_that(job, lambda: job.num_lines() > 2)
+        await_that(job, lambda: job.num_steps_done() > 2)
         steps, seconds = zip(*(lose_one(job, choose) for _ in range(losses)))
     finally:
         job.process.terminate()

@@ -136,7 +136,7 @@ class Chaos:
 
     def one(self, number):
         fault = self.choose.choice(self.faults)
-        before = self.job.num_lines()
+        before = self.job.num_steps_done()
         self.job.stores_of(self.job.pids("rank"))
         if not self.job.pids("rank") and fault not in self.job.WITHOUT_RANKS:
             fault = sorted(self.job.WITHOUT_RANKS)[-1]
@@ -158,7 +158,7 @@ class Chaos:
                     self.judge.broken.append(f"the launcher ended with {self.job.process.returncode}")
                     return None
                 self.job.start()
-            if self.job.num_lines() >= lines:
+            if self.job.num_steps_done() >= lines:
                 return time.monotonic() - start
             time.sleep(0.05)
         return None

@@ -34,6 +34,7 @@ class Job:
         self.errors = open(work / "stderr", "a")
         self.starts = 0
         self.process = None
+        self.log_end, self.log_lines, self.step_times, self.ranks_now = 0, [], [], RANKS  # what was read of the log
         self.damaged = set()  # checkpoints that were damaged on purpose
         self.stores = set()   # folders in the memory of nodes that were seen
 
@@ -56,29 +57,41 @@ class Job:
 
     # ---------------------------------------------------------------- what the log says
 
-    def parsed(self):
-        """Lines of the log that say that a job began or a step was done; one that is being written is left out."""
-        for line in self.log.read_text().splitlines() if self.log.exists() else []:
-            if line.endswith("}") and ('"kind":"step"' in line or '"kind":"run"' in line):
-                yield json.loads(line)
+    def read_log(self):
+        """What the log says since it was read last; a line that is being written is left for the next time."""
+        if not self.log.exists():
+            return
+        with open(self.log, "rb") as log:
+            log.seek(self.log_end)
+            text = log.read()
+        whole = text.rfind(b"\n") + 1
+        self.log_end += whole
+        for line in text[:whole].splitlines():
+            if b'"kind":"step"' in line and line.endswith(b"}"):
+                step = json.loads(line)
+                self.log_lines.append((step["step"], step["loss"]))
+                self.step_times.append(step["step_time_s"])
+            elif b'"kind":"run"' in line and line.endswith(b"}"):
+                self.log_lines.append(None)
+                self.ranks_now = json.loads(line)["ranks"]
 
     def lines(self):
         """(step, loss) of the log's steps, and None where a job began."""
-        return [(line["step"], line["loss"]) if line["kind"] == "step" else None for line in self.parsed()]
+        self.read_log()
+        return self.log_lines
 
     def last_step(self):
-        steps = [line[0] for line in self.lines()[-50:] if line]
-        return steps[-1] if steps else 0
+        return next((line[0] for line in reversed(self.lines()) if line), 0)
 
-    def num_lines(self):
-        return sum(line is not None for line in self.lines())
+    def num_steps_done(self):
+        """Of all jobs, those that were computed again included."""
+        self.read_log()
+        return len(self.step_times)
 
     def step_seconds(self):
         """Median of the last steps."""
-        return statistics.median([line["step_time_s"] for line in self.parsed() if line["kind"] == "step"][-20:])
-
-    def ranks_now(self):
-        return [line["ranks"] for line in self.parsed() if line["kind"] == "run"][-1]
+        self.read_log()
+        return statistics.median(self.step_times[-20:])
 
     # ---------------------------------------------------------------- what it keeps
 
@@ -211,7 +224,7 @@ class TorchrunJob(Job):
 
     def plan_now(self):
         """What the ranks planned is planned once more, by hand."""
-        ranks = self.ranks_now()
+        ranks = self.ranks_now
         if ranks == RANKS:
             return self.work / "plan.json"
         plan = self.work / f"plan-of-{ranks}.json"
