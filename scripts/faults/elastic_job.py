@@ -61,6 +61,8 @@ class Job:
         """What the log says since it was read last; a line that is being written is left for the next time."""
         if not self.log.exists():
             return
+        if self.log.stat().st_size < self.log_end:  # a job that was killed before it had a state has begun anew
+            self.log_end, self.log_lines, self.step_times = 0, [], []
         with open(self.log, "rb") as log:
             log.seek(self.log_end)
             text = log.read()
