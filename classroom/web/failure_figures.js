@@ -1,10 +1,10 @@
 // Figures and pictures of a study of failures, as `meshplan simulate --failures` prints it.
 
-// As planner::format_duration writes it.
+// As planner::format_duration writes it, and whole seconds without a fraction.
 function duration(value) {
   for (const [size, unit] of [[365.25 * 86400, 'years'], [86400, 'days'], [3600, 'h'], [60, 'min']])
     if (value >= 2 * size) return +(value / size).toPrecision(3) + ' ' + unit;
-  return seconds(value);
+  return Number.isInteger(value) && value >= 1 ? value + ' s' : seconds(value);
 }
 
 // Settings {flag: value} as names and numbers that a formula can read: asked.global_batch.
@@ -49,11 +49,11 @@ function partsPicture(study, kept) {
   const names = timeParts.map(([name]) => name);
   const row = (label, played, bold) => ({label, bold, value: percent(played.parts.useful), pieces: partPieces(played.parts, label, names)});
   const places = {storage: 'file system', partner: 'partner\u2019s memory'};
-  const other = study.checkpoints.filter((one) => !one.chosen && one.played).map((one) => row('in ' + places[one.place] + ', best interval', one.played));
+  const other = study.checkpoints.filter((one) => !one.chosen && one.played).map((one) => row('in ' + places[one.place], one.played));
   const rows = [row('this job', study.played, true), ...(kept ? [row('kept', kept.played)] : []), ...other];
   return picture('time-parts', 'Parts of the time', 'Where the time of ' + +study.days.toPrecision(4) + ' days goes, mean of ' + plural(study.trials, 'trial') +
-    '; below, the same job with checkpoints in the other place. The figure is the goodput.',
-    (width) => barRows(width, rows, {low: 0, high: 1, mark: (value) => Math.round(100 * value) + ' %', gutter: 210, valueRoom: 64}));
+    '; the last bar is the same job with checkpoints in the other place, at the best interval there. The figure is the goodput.',
+    (width) => barRows(width, rows, {low: 0, high: 1, mark: (value) => Math.round(100 * value) + ' %', gutter: 150, valueRoom: 64}));
 }
 
 function intervalsPicture(study) {
@@ -86,8 +86,10 @@ function markedLine(at, words, frame, color, height) {
     text(left ? at - 5 : at + 5, frame.bottom - height, words, {'text-anchor': left ? 'end' : 'start', fill: color, 'font-size': 11, ...halo})];
 }
 
-// `curve`: [{interval_s, goodput}] of the closed form, ascending; `best`: the one of Daly's interval.
-function goodputPicture(study, curve, best) {
+const curvePath = (curve, x, y, attributes) => s('path', {d: curve.map((one, i) => (i ? 'L' : 'M') + x(one.interval_s).toFixed(1) + ' ' + y(one.goodput).toFixed(1)).join(''), fill: 'none', ...attributes});
+
+// `curve`: [{interval_s, goodput}] of the closed form, ascending; `best`: the one of Daly's interval; `kept`: another curve.
+function goodputPicture(study, curve, best, kept) {
   const played = study.intervals.map(({interval_s, played}) => ({interval_s, goodput: played.parts.useful, low: played.goodput_low, high: played.goodput_high}));
   const times = [...curve, ...played, best].map((one) => one.interval_s), low = Math.min(...times), high = Math.max(...times, low * 1.01);
   const least = Math.min(...curve.map((one) => one.goodput), ...played.map((one) => one.low));
@@ -101,7 +103,8 @@ function goodputPicture(study, curve, best) {
       text(frame.left - 6, y(mark) + 4, Math.round(100 * mark) + ' %', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
     for (const [mark, words] of timeMarks(low, high, x)) parts.push(line(x(mark), frame.top, x(mark), frame.bottom + 4), axisLabel(x(mark), frame.bottom + 18, words, width));
     parts.push(text(frame.right, frame.bottom + 34, 'training between checkpoints', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
-    parts.push(s('path', {d: curve.map((one, i) => (i ? 'L' : 'M') + x(one.interval_s).toFixed(1) + ' ' + y(one.goodput).toFixed(1)).join(''), fill: 'none', stroke: 'var(--forward)', 'stroke-width': 2}));
+    const inside = (kept || []).filter((one) => one.interval_s >= low && one.interval_s <= high && one.goodput >= from);
+    parts.push(inside.length > 0 && curvePath(inside, x, y, {stroke: 'var(--quiet)', 'stroke-dasharray': '6 4', 'stroke-width': 1.5}), curvePath(curve, x, y, {stroke: 'var(--forward)', 'stroke-width': 2}));
     parts.push(markedLine(x(best.interval_s), 'best: ' + duration(best.interval_s), frame, 'var(--good)', 8));
     for (const one of played) {
       const at = x(one.interval_s);

@@ -31,6 +31,7 @@ function figuresOf(simulation, asked = simulation.asked || {}) {
 const formats = {
   seconds, bytes, percent, count, duration,
   times: (value) => +value.toPrecision(3) + ' times',
+  rough: (value) => +value.toPrecision(2) + '',
   number: (value) => typeof value === 'string' ? value : +value.toPrecision(4) + '',
   whole: (value) => grouped(value),
   points: (value) => (value * 100).toFixed(1) + ' points',

@@ -99,12 +99,13 @@ async function lessonView(lesson, plan, changed) {
     explanation.hidden = false;
     explanation.replaceChildren(h('h3', {}, 'Explanation'), ...paragraphs(lesson.explain, values), sourceLine(lesson));
     await checkTask();
+    if (bench.unveil) await bench.unveil();
     return right;
   };
 
   const tasks = h('ul', {class: 'plain checks'}), reached = h('p', {role: 'status'});
   const makeBench = isOfFailures(lesson.plans.start) ? failureBench : workbench;
-  const bench = makeBench({plan: plan || plansOf(lesson).start, only: lesson.only, changed, label: 'Workbench of the lesson'});
+  const bench = makeBench({plan: plan || plansOf(lesson).start, only: lesson.only, changed, label: 'Workbench of the lesson', veiled: done.prediction === undefined});
   const checkTask = async () => {
     const simulation = bench.simulation();
     if (!simulation) return;

@@ -363,6 +363,11 @@ for (const width of [1280, 768, 390])
   test(`nothing is cut off at ${width} pixels, light and dark`, () => onPage(link('lessons'), {viewport: {width, height: 900}, colorScheme: 'dark'}, async (page) => {
     for (const at of ['workbench', 'lesson-3', 'lesson-11', 'lessons', 'quiz', 'runs', 'questions', 'grading']) {
       await goTo(page, link(at));
+      if (at === 'lesson-11') {
+        await page.getByLabel('Your prediction').fill('20');
+        await page.getByRole('button', {name: 'Answer'}).click();
+        await page.waitForSelector('svg[data-picture="goodput-interval"]');
+      }
       if (await page.locator('.workbench').count()) await page.waitForFunction(() => document.querySelector('.workbench').dataset.thorough > 0);
       for (const colorScheme of ['dark', 'light']) {
         await page.emulateMedia({colorScheme});
