@@ -92,9 +92,10 @@ const curvePath = (curve, x, y, attributes) => s('path', {d: curve.map((one, i) 
 function goodputPicture(study, curve, best, kept) {
   const played = study.intervals.map(({interval_s, played}) => ({interval_s, goodput: played.parts.useful, low: played.goodput_low, high: played.goodput_high}));
   const times = [...curve, ...played, best].map((one) => one.interval_s), low = Math.min(...times), high = Math.max(...times, low * 1.01);
-  const least = Math.min(...curve.map((one) => one.goodput), ...played.map((one) => one.low));
+  const before = (kept || []).filter((one) => one.interval_s >= low && one.interval_s <= high);
+  const least = Math.min(...[...curve, ...before].map((one) => one.goodput), ...played.map((one) => one.low));
   const from = Math.max(0, Math.floor(10 * least) / 10), chosen = study.closed_form.checkpoint_interval_s;
-  return picture('goodput-interval', 'Goodput over the time between checkpoints', 'Goodput over the training time between checkpoints (logarithmic): the line is the closed form, dots are played, with 9 of 10 trials inside their bars; the ring is this job.', (width) => {
+  return picture('goodput-interval', 'Goodput over the time between checkpoints', 'Goodput over the training time between checkpoints (logarithmic): the line is the closed form, dots are played, with 9 of 10 trials inside their bars; the ring is this job. No interval is shorter than a step, or than a checkpoint takes until it is complete.', (width) => {
     const frame = {left: 48, right: width - 16, top: 22, bottom: 262};
     const x = (time) => frame.left + Math.log(time / low) / Math.log(high / low) * (frame.right - frame.left);
     const y = (value) => frame.bottom - (value - from) / (1 - from) * (frame.bottom - frame.top);
@@ -103,8 +104,7 @@ function goodputPicture(study, curve, best, kept) {
       text(frame.left - 6, y(mark) + 4, Math.round(100 * mark) + ' %', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
     for (const [mark, words] of timeMarks(low, high, x)) parts.push(line(x(mark), frame.top, x(mark), frame.bottom + 4), axisLabel(x(mark), frame.bottom + 18, words, width));
     parts.push(text(frame.right, frame.bottom + 34, 'training between checkpoints', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
-    const inside = (kept || []).filter((one) => one.interval_s >= low && one.interval_s <= high && one.goodput >= from);
-    parts.push(inside.length > 0 && curvePath(inside, x, y, {stroke: 'var(--quiet)', 'stroke-dasharray': '6 4', 'stroke-width': 1.5}), curvePath(curve, x, y, {stroke: 'var(--forward)', 'stroke-width': 2}));
+    parts.push(before.length > 0 && curvePath(before, x, y, {stroke: 'var(--quiet)', 'stroke-dasharray': '6 4', 'stroke-width': 1.5}), curvePath(curve, x, y, {stroke: 'var(--forward)', 'stroke-width': 2}));
     parts.push(markedLine(x(best.interval_s), 'best: ' + duration(best.interval_s), frame, 'var(--good)', 8));
     for (const one of played) {
       const at = x(one.interval_s);
@@ -130,6 +130,6 @@ function failureCards(study, kept) {
     card(percent(now.goodput), 'goodput: time that trains; 9 of 10 trials ' + percent(now.goodput_low) + ' to ' + percent(now.goodput_high) + beside((one) => percent(one.goodput))),
     card(duration(now.mtbf_s), 'between failures of ' + plural(now.devices, 'device') + ', each ' + grouped(now.device_mtbf_hours) + ' h' + beside((one) => duration(one.mtbf_s))),
     card(duration(now.failure_s), 'lost by a failure: ' + duration(now.detection_s) + ' to notice, ' + duration(now.start_s) + ' to start, ' + duration(now.load_s) + ' to load, ' + duration(now.lost_s) + ' of work' + beside((one) => duration(one.failure_s))),
-    card(duration(now.interval_s), 'of training between checkpoints, which stop it for ' + seconds(now.stall_s) + beside((one) => duration(one.interval_s))),
+    card(duration(now.interval_s), 'of training between checkpoints, which stop it for ' + duration(now.stall_s) + beside((one) => duration(one.interval_s))),
     card(seconds(now.effective_step_s), 'a step with its share of failures, ' + seconds(now.step_time_s) + ' without' + beside((one) => seconds(one.effective_step_s))));
 }
