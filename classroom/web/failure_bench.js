@@ -15,7 +15,7 @@ const failureSettings = {group: 'Failures and checkpoints', flags: [
   {flag: 'detection-seconds', label: 'Noticed after', values: ['1', '10', '30', '60', '120', '300', '600', '1800'], words: inSeconds(''), standard: '600'},
   {flag: 'restart-seconds', label: 'Started after', values: ['10', '30', '60', '120', '300', '600', '1200'], words: inSeconds(''), standard: '300'},
   {flag: 'repair-hours', label: 'A node is back after, hours', values: ['1', '4', '12', '24', '48', '96', '168'], words: grouped, standard: '24'},
-  {flag: 'storage-bandwidth', label: 'File system, GB/s', values: durations(10, 50, 100, 200, 500, 1000, 2000, 5000), words: (value) => value === '' ? '1 a node' : grouped(value), standard: ''},
+  {flag: 'storage-bandwidth', label: 'File system, GB/s', values: durations(10, 50, 100, 200, 500, 1000, 2000, 5000), words: (value) => value === '' ? '1/node' : grouped(value), standard: ''},
 ]};
 const failureFlags = ['model', 'gpus', 'tp', 'pp', ...failureSettings.flags.map((one) => one.flag)];
 
@@ -33,7 +33,7 @@ function benchFor(options) {
 
 // Plans of intervals around the best one and the one that was played, evenly spaced on a logarithmic scale.
 function intervalPlans(plan, study, best) {
-  const played = study.intervals.map((one) => one.interval_s), points = 28;
+  const played = study.intervals.map((one) => one.interval_s), points = 20;
   const low = Math.min(best / 20, ...played), high = Math.max(best * 20, 7200, ...played);
   return Array.from({length: points + 1}, (_, i) => ({...plan, 'checkpoint-interval': (low * (high / low) ** (i / points)).toPrecision(4)}));
 }

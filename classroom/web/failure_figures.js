@@ -60,7 +60,7 @@ function intervalsPicture(study) {
   const names = ['lost', 'saving', 'restart', 'smaller'], chosen = study.closed_form.checkpoint_interval_s;
   const rows = study.intervals.map((one) => {
     const label = 'every ' + duration(one.interval_s);
-    return {label, bold: one.interval_s === chosen, value: percent(1 - one.played.parts.useful), pieces: partPieces(one.played.parts, label, names)};
+    return {label, bold: one.interval_s === chosen, value: (100 * (1 - one.played.parts.useful)).toFixed(2) + ' %', pieces: partPieces(one.played.parts, label, names)};
   });
   const high = Math.max(...study.intervals.map((one) => 1 - one.played.parts.useful));
   return picture('interval-parts', 'What does not train, by the time between checkpoints', 'What does not train, by the time between checkpoints: long intervals lose work, short ones save all the time.',
