@@ -33,7 +33,7 @@ function benchFor(options) {
 
 // Plans of intervals around the best one and the one that was played, evenly spaced on a logarithmic scale.
 function intervalPlans(plan, study, best) {
-  const played = study.intervals.map((one) => one.interval_s), points = 20;
+  const played = study.intervals.map((one) => one.interval_s), points = 24;
   const low = Math.min(best / 20, ...played), high = Math.max(best * 20, 7200, ...played);
   return Array.from({length: points + 1}, (_, i) => ({...plan, 'checkpoint-interval': (low * (high / low) ** (i / points)).toPrecision(4)}));
 }
