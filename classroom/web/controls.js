@@ -68,22 +68,25 @@ function changedPlan(plan, flag, value) {
 
 let controlCount = 0;
 
-// {element, show(plan)}; `change(flag, value)` is called while a slider moves.
+// {element, show(plan)}; `change(flag, value)` is called while a slider moves. With `words` its values are texts of the
+// command line, and the reader sees words(value).
 function slider(one, change) {
   const id = 'control-' + ++controlCount;
   const shown = h('output', {for: id});
   const box = h('input', {id, type: 'range', min: 0, step: 1, 'data-flag': one.flag});
   let values = one.values;
   const say = () => {
-    shown.textContent = grouped(values[box.value]);
+    shown.textContent = (one.words || grouped)(values[box.value]);
     box.setAttribute('aria-valuetext', shown.textContent);
   };
   box.addEventListener('input', () => { say(); change(one.flag, values[box.value]); });
   return {
     element: h('div', {class: 'control'}, h('label', {for: id, title: helpOf(one)}, one.label), box, shown),
     show(plan) {
-      const value = one.derived ? sizesOf(plan).microbatches : Number(plan[one.flag] ?? one.standard ?? 1);
-      values = one.values.includes(value) || !(value >= 0) ? one.values : [...one.values, value].sort((a, b) => a - b);
+      const given = plan[one.flag] ?? one.standard ?? 1;
+      const value = one.derived ? sizesOf(plan).microbatches : one.words ? String(given) : Number(given);
+      const known = one.values.includes(value) || !one.words && !(value >= 0);
+      values = known ? one.values : one.words ? [...one.values, value] : [...one.values, value].sort((a, b) => a - b);
       box.max = values.length - 1;
       box.value = Math.max(0, values.indexOf(value));
       say();
@@ -132,11 +135,11 @@ function helpOf(one) {
   return known ? '--' + one.flag + ': ' + known.help : 'sequences in a step / (dp x sequences in a micro-batch)';
 }
 
-// All settings; `only` names the flags that a lesson speaks of, the others are folded away.
-function controlsFor(only, change) {
+// All settings; `only` names the flags that a lesson speaks of, the others are folded away. `others`: a group that comes first.
+function controlsFor(only, change, others) {
   const make = (one) => (one.on ? check : one.choices ? list : one.values ? slider : entry)(one, change);
   const all = [], first = [], rest = [];
-  for (const {group, flags} of [...settings, {group: 'What if', flags: further}]) {
+  for (const {group, flags} of [...(others ? [others] : []), ...settings, {group: 'What if', flags: further}]) {
     const inside = {first: [], rest: []};
     for (const one of flags) {
       const made = make(one);

@@ -1,8 +1,10 @@
 // Figures of a simulated plan by name, and the formulas over them that lessons are written in. No figure of a lesson is
 // typed by hand: texts hold {formulas}, which are computed by the simulator when the page is read.
 
-// What a lesson may ask of a plan. `memory` and `time` are of the fullest stage and the mean over stages.
-function figuresOf(simulation) {
+// What a lesson may ask of a plan. `memory` and `time` are of the fullest stage and the mean over stages. `asked`: the
+// plan's settings, which a study of failures does not repeat.
+function figuresOf(simulation, asked = simulation.asked || {}) {
+  if (simulation.played) return failureFigures(simulation, asked);
   const {plan, stages} = simulation, {parallel, workload} = plan;
   const time = {}, share = {};
   for (const name of Object.keys(stages[0].breakdown_s)) {
@@ -27,8 +29,9 @@ function figuresOf(simulation) {
 
 // How a figure is written, by its name.
 const formats = {
-  seconds, bytes, percent, count,
+  seconds, bytes, percent, count, duration,
   times: (value) => +value.toPrecision(3) + ' times',
+  rough: (value) => +value.toPrecision(2) + '',
   number: (value) => typeof value === 'string' ? value : +value.toPrecision(4) + '',
   whole: (value) => grouped(value),
   points: (value) => (value * 100).toFixed(1) + ' points',
@@ -38,12 +41,12 @@ function formatOf(formula) {
   if (/[-+*/<>=]/.test(name.replace(/-(?=\w)/g, ''))) return 'number';
   if (/_s$/.test(name) && !/per_s/.test(name) || /\.time\./.test(name)) return 'seconds';
   if (/_bytes$/.test(name) || /\.memory\./.test(name)) return 'bytes';
-  if (/\.share\./.test(name) || /mfu$/.test(name)) return 'percent';
+  if (/\.(share|parts)\./.test(name) || /(mfu|goodput|goodput_low|goodput_high)$/.test(name)) return 'percent';
   if (/tokens/.test(name)) return 'count';
   return 'number';
 }
 
-// A formula over named values: + - * / ( ), numbers, 'words', plan.figure, comparisons, `and`, min() and max().
+// A formula over named values: + - * / ( ), numbers, 'words', plan.figure, comparisons, `and`, min(), max() and sqrt().
 function compute(formula, values) {
   const words = formula.match(/'[^']*'|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e\d+)?|<=|>=|[-+*/()<>=,]/g) || [];
   let at = 0;
@@ -60,7 +63,7 @@ function compute(formula, values) {
     if (word === '-') return -value();
     if (word[0] === "'") return word.slice(1, -1);
     if (/^\d/.test(word)) return Number(word);
-    if ((word === 'min' || word === 'max') && take('(')) {
+    if (['min', 'max', 'sqrt'].includes(word) && take('(')) {
       const all = [sum()];
       while (take(',')) all.push(sum());
       if (!take(')')) fail('")" is missing');

@@ -29,7 +29,7 @@ async function marksOf(read) {
     if (lesson.search && done.right === true) ++marks.predicted;
     if (done.reached && !lesson.search) {
       try {
-        const now = {...values, now: figuresOf(await engine.ask('simulate', wordsOf(done.reached)))};
+        const now = {...values, now: figuresOf(await engine.ask('simulate', wordsOf(done.reached)), done.reached)};
         if (lesson.try.checks.every((check) => compute(check.holds, now))) ++marks.reached;
       } catch (error) {
         // A plan that the simulator refuses reaches nothing.

@@ -16,13 +16,13 @@ function plansOf(lesson) {
 // Figures of all its plans, of its model and of its cluster, for texts.
 async function valuesOf(lesson) {
   const plans = plansOf(lesson), values = {};
-  for (const [name, plan] of Object.entries(plans)) values[name] = figuresOf(await engine.ask('simulate', wordsOf(plan)));
+  for (const [name, plan] of Object.entries(plans)) values[name] = figuresOf(await engine.ask('simulate', wordsOf(plan)), plan);
   Object.assign(values, await engine.ask('describe', [plans.start.model, plans.start.cluster]));
   return values;
 }
 
-const units = {percent: ['%', 0.01], times: ['times', 1], GiB: ['GiB', 2 ** 30], seconds: ['s', 1]};
-const unitText = (unit, value) => unit === 'percent' ? percent(value) : unit === 'GiB' ? bytes(value) : unit === 'seconds' ? seconds(value) : formats.times(value);
+const units = {percent: ['%', 0.01], times: ['times', 1], GiB: ['GiB', 2 ** 30], seconds: ['s', 1], minutes: ['min', 60]};
+const unitText = (unit, value) => unit === 'percent' ? percent(value) : unit === 'GiB' ? bytes(value) : unit === 'seconds' ? seconds(value) : unit === 'minutes' ? +(value / 60).toPrecision(3) + ' min' : formats.times(value);
 
 // Is what a reader typed near enough? {right, off}, off as a part of the answer.
 function judged(given, answer, within) {
@@ -36,7 +36,7 @@ function numberQuestion(label, unit, told, before) {
   const box = h('input', {id, type: 'text', inputmode: 'decimal', autocomplete: 'off', size: 8, value: before === undefined ? null : +(before / units[unit][1]).toPrecision(6)});
   const fault = h('span', {class: 'bad', role: 'alert'});
   const send = () => {
-    const number = Number(box.value.trim().replace(',', '.').replace(/\s*(%|times|GiB|s)$/, ''));
+    const number = Number(box.value.trim().replace(',', '.').replace(/\s*(%|times|GiB|s|min)$/, ''));
     if (box.value.trim() === '' || !Number.isFinite(number)) {
       fault.textContent = 'Expected a number, for example 12.5.';
       return;
@@ -67,7 +67,8 @@ function laptopSection({laptop}, number) {
   return section('laptop', 'For real', 'For real',
     h('p', {}, 'The same idea on the cores of your own machine, predicted and then measured. It takes about two minutes, and an installed meshplan. ' + laptop.about),
     h('pre', {}, 'meshplan lesson ' + number), h('ul', {}, laptop.look.map((line) => h('li', {}, line))),
-    details('The last run, command by command', h('pre', {}, laptopCommands(laptop))));
+    details('The last run, command by command', h('pre', {}, laptopCommands(laptop))),
+    laptop.more && details(laptop.more.title, h('p', {}, laptop.more.about), h('pre', {}, laptop.more.commands.join('\n'))));
 }
 
 async function lessonView(lesson, plan, changed) {
@@ -98,11 +99,13 @@ async function lessonView(lesson, plan, changed) {
     explanation.hidden = false;
     explanation.replaceChildren(h('h3', {}, 'Explanation'), ...paragraphs(lesson.explain, values), sourceLine(lesson));
     await checkTask();
+    if (bench.unveil) await bench.unveil();
     return right;
   };
 
   const tasks = h('ul', {class: 'plain checks'}), reached = h('p', {role: 'status'});
-  const bench = workbench({plan: plan || plansOf(lesson).start, only: lesson.only, changed, label: 'Workbench of the lesson'});
+  const makeBench = isOfFailures(lesson.plans.start) ? failureBench : workbench;
+  const bench = makeBench({plan: plan || plansOf(lesson).start, only: lesson.only, changed, label: 'Workbench of the lesson', veiled: done.prediction === undefined});
   const checkTask = async () => {
     const simulation = bench.simulation();
     if (!simulation) return;
@@ -143,7 +146,7 @@ async function lessonView(lesson, plan, changed) {
 }
 
 function lessonsView() {
-  return h('div', {}, h('h1', {}, 'Ten lessons'),
+  return h('div', {}, h('h1', {}, 'Eleven lessons'),
     h('p', {}, 'Each lesson asks you to predict a figure before you see it, gives you something to try that the simulator checks, and then explains. Half an hour to an hour each.'),
     h('ol', {class: 'lessons'}, lessons.map((lesson) => {
       const done = record.lesson(lesson.id);

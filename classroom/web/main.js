@@ -37,8 +37,8 @@ function follow(at) {
 
 async function viewOf(at, plan) {
   if (at === 'workbench') {
-    const bench = workbench({plan: plan || beginning, changed: follow(at)});
-    return Object.assign(h('div', {}, h('h1', {}, 'A plan, and what it costs'),
+    const bench = benchFor({plan: plan || beginning, changed: follow(at)});
+    return Object.assign(h('div', {}, h('h1', {}, isOfFailures(plan) ? 'A plan, and what failures cost it' : 'A plan, and what it costs'),
       h('p', {class: 'quiet'}, 'Move a slider: the simulator of meshplan runs in this page, and its figures are those of the command below them. The address is a link to the plan.'), bench), {bench, begin: () => bench.begin()});
   }
   const views = {lessons: lessonsView, quiz: quizView, runs: runsView, questions: questionsView, grading: gradingView};

@@ -1,4 +1,4 @@
-// The quiz: ten questions whose figures a seed picks, and whose answers the simulator gives.
+// The quiz: questions whose figures a seed picks, and whose answers the simulator gives.
 
 // The variant of a question for a seed: {plan, plans}. One release gives one seed the same variant everywhere.
 function variantOf(question, seed) {

@@ -55,22 +55,15 @@ function descriptionOf(simulation) {
     plural(now.microbatches, 'micro-batch', 'es') + ' a rank';
 }
 
-const thoroughBars = 60000;
-
-// {element, plan(), figures()}; `changed(plan)` is told of every plan that the reader makes.
-function workbench({plan, only, changed, label}) {
-  let now = plan, newest = null, wanted = null, estimating = false, toPlay = null, playing = false, simulation = null, kept = null, generation = 0, fault = '';
-  const controls = controlsFor(only, (flag, value) => set(changedPlan(now, flag, value), performance.now()));
-  const said = h('p', {class: 'note', role: 'status', hidden: true});
-  const head = h('p', {class: 'quiet'});
-  const cards = h('div', {}), bars = h('div', {}), more = h('div', {class: 'thorough'});
-  const command = h('code', {});
-  const results = h('div', {class: 'results', 'aria-live': 'off'}, said, head, cards, bars, more);
+// `toggled()` keeps or forgets, and tells which.
+function keepButton(toggled) {
   const keep = button('Keep for comparison', 'Keep these figures beside those of the next plans', () => {
-    kept = kept ? null : simulation;
-    keep.textContent = kept ? 'Compare no longer' : 'Keep for comparison';
-    draw();
+    keep.textContent = toggled() ? 'Compare no longer' : 'Keep for comparison';
   });
+  return keep;
+}
+
+function copyLinkButton() {
   const copy = button('Copy link', 'Copy a link to this plan', async () => {
     try {
       await navigator.clipboard.writeText(location.href);
@@ -80,8 +73,27 @@ function workbench({plan, only, changed, label}) {
     }
     setTimeout(() => { copy.textContent = 'Copy link'; }, 2000);
   });
+  return copy;
+}
+
+const thoroughBars = 60000;
+
+// {element, plan(), figures()}; `changed(plan)` is told of every plan that the reader makes.
+function workbench({plan, only, changed, label}) {
+  let now = plan, newest = null, wanted = null, estimating = false, toPlay = null, playing = false, simulation = null, kept = null, generation = 0, fault = '';
+  const controls = controlsFor(only, (flag, value) => set(changedPlan(now, flag, value), performance.now()));
+  const said = h('p', {class: 'note', role: 'status', hidden: true});
+  const head = h('p', {class: 'quiet'});
+  const cards = h('div', {}), bars = h('div', {}), more = h('div', {class: 'thorough'});
+  const command = h('code', {}), failures = h('a', {}, 'What failures cost it');
+  const results = h('div', {class: 'results', 'aria-live': 'off'}, said, head, cards, bars, more);
+  const keep = keepButton(() => {
+    kept = kept ? null : simulation;
+    draw();
+    return Boolean(kept);
+  });
   const element = h('section', {class: 'workbench', 'aria-label': label || 'Workbench'}, controls.element,
-    h('div', {}, h('div', {class: 'controls'}, keep, copy), results, h('p', {class: 'command'}, 'The same from a terminal: ', command)));
+    h('div', {}, h('div', {class: 'controls'}, keep, copyLinkButton(), failures), results, h('p', {class: 'command'}, 'The same from a terminal: ', command)));
 
   const draw = () => {
     if (!simulation) return;
@@ -178,6 +190,7 @@ function workbench({plan, only, changed, label}) {
     now = plan;
     controls.show(now);
     command.textContent = commandOf(now);
+    failures.href = linkOf('workbench', ofFailures(now));
     newest = wanted = {words: wordsOf(now), begin: begin || performance.now()};
     ++generation;
     if (changed) changed(now);

@@ -213,6 +213,7 @@ const solutions = {
   'lesson-8': {'expert-imbalance': '1.5', recompute: 'selective', zero: 2},
   'lesson-9': {tp: 1, sp: false, zero: 2, recompute: false},
   'lesson-10': {gpus: 512, 'global-batch': 4096},
+  'lesson-11': {'checkpoint-interval': false, 'checkpoint-seconds': false, checkpoints: 'partner', 'spare-nodes': 12},
 };
 for (const lesson of lessons)
   test(`${lesson.id} opens, judges a prediction and sees its task done`, () => inSharedPage(link(lesson.id), async (page) => {
@@ -221,6 +222,7 @@ for (const lesson of lessons)
     const body = () => page.locator('main').innerText();
     assert.doesNotMatch(await body(), /NaN|undefined|Infinity|\[object|\{\w/);
     assert.equal(await page.locator('.explanation').isVisible(), false);
+    assert.equal(await page.locator('svg[data-picture="goodput-interval"]').count(), 0);
     await page.getByLabel('Your prediction').fill('much');
     await page.getByRole('button', {name: 'Answer'}).click();
     assert.match(await body(), /Expected a number/);
@@ -228,6 +230,7 @@ for (const lesson of lessons)
     await page.getByRole('button', {name: 'Answer'}).click();
     await page.waitForSelector('.explanation:not([hidden])');
     const verdict = await page.locator('#predict [role="status"]').innerText();
+    if (lesson.id === 'lesson-11') await page.waitForSelector('svg[data-picture="goodput-interval"]');  // before the prediction it would tell
     assert.match(verdict, /The simulator says/);
     assert.doesNotMatch(await body(), /NaN|undefined|Infinity|\[object|\{\w/);
     assert.equal(await page.locator('.checks li').count(), lesson.try.checks.length);
@@ -242,8 +245,39 @@ for (const lesson of lessons)
     await page.waitForFunction(() => [...document.querySelectorAll('#try [role="status"]')].some((one) => /Reached, with/.test(one.textContent)))
       .catch(async () => assert.fail(await page.locator('.checks').innerText() + '\n' + await page.locator('.results').innerText().then((text) => text.slice(0, 400))));
     assert.match(await page.locator('#laptop pre').first().textContent(), /^meshplan lesson \d+$/);
-    assert.match(await page.locator('#laptop details pre').textContent(), /meshplan run small\.json/);
+    assert.match(await page.locator('#laptop details pre').first().textContent(), /meshplan run small\.json/);
   }));
+
+// Daly 2006, equation 37: the best training time between checkpoints that stop it for d seconds, where failures come every M.
+const daly = (d, M) => Math.sqrt(2 * d * M) * (1 + Math.sqrt(d / (2 * M)) / 3 + d / (18 * M)) - d;
+test('failures: sliders give the command\u2019s figures, and the curve is highest at the best interval', async () => {
+  const plan = {model: 'llama3-70b', cluster: 'dgx-h100', gpus: 1024, tp: 8, sp: true, pp: 4, zero: 1, 'global-batch': 1024, 'seq-len': 8192, failures: true, mtbf: '20000h', 'checkpoint-seconds': 30};
+  await onPage(link('workbench', plan), {}, async (page) => {
+    const drawn = () => page.waitForFunction(() => document.querySelector('.workbench').dataset.thorough > 0);
+    await drawn();
+    const marked = await page.locator('svg[data-picture="goodput-interval"]').evaluate((one) => {
+      const points = [...one.querySelector('path').getAttribute('d').matchAll(/[ML]([\d.]+) ([\d.]+)/g)].map(([, x, y]) => [Number(x), Number(y)]);
+      const [top] = points.sort((a, b) => a[1] - b[1]), dashed = [...one.querySelectorAll('line[stroke-dasharray]')][0];
+      return {words: one.textContent.match(/best: ([\d.]+) min/)[1], top: top[0], best: Number(dashed.getAttribute('x1')), apart: Math.max(...points.map((point) => point[0])) / points.length};
+    });
+    assert.ok(Math.abs(Number(marked.words) * 60 / daly(30, 20000 * 3600 / 1024) - 1) < 5e-3, marked.words);
+    assert.ok(Math.abs(marked.top - marked.best) <= 1.1 * marked.apart, JSON.stringify(marked));
+    await page.getByRole('button', {name: 'Keep these figures'}).click();
+    const step = await answered(page, () => page.locator('[data-flag="checkpoints"]').selectOption('partner'));
+    const shown = (await page.locator('.command code').textContent()).split(' ').slice(1);
+    const printed = JSON.parse(command(meshplan, [...shown, '--json'], folder));
+    assert.ok(shown.includes('--checkpoints') && Math.abs(printed.effective_step_s / step - 1) < 1e-9);
+    assert.ok((await page.locator('.cards').innerText()).includes((100 * printed.played.parts.useful).toFixed(1) + ' %'));
+    assert.match(await page.locator('svg[data-picture="time-parts"]').textContent(), /this job[^]*kept[^]*file system/);
+    await drawn();
+    await page.evaluate(() => { delete document.documentElement.dataset.ready; });
+    await page.getByRole('link', {name: 'Its step without failures'}).click();
+    await page.waitForSelector('html[data-ready]');
+    await page.waitForFunction(() => Number(document.querySelector('.workbench').dataset.answers) > 0);
+    assert.doesNotMatch(await page.locator('.command code').textContent(), /failures|mtbf|checkpoint/);
+    assert.match(await page.getByRole('link', {name: 'What failures cost it'}).getAttribute('href'), /&failures/);
+  });
+});
 
 test('the small plans of a lesson are ones that simulate takes', () => {
   for (const {laptop} of lessons)
@@ -268,7 +302,7 @@ test('the quiz: one seed, one set of answers; right ones are right', async () =>
     await item.getByRole('textbox').fill(String(given * 3));
     await item.getByRole('button').click();
     assert.match(await item.innerText(), /The simulator says .*off/);
-    assert.match(await page.locator('main').innerText(), /1 of 10 answered, 0 right/);
+    assert.ok((await page.locator('main').innerText()).includes(`1 of ${quiz.length} answered, 0 right`));
     return found;
   };
   let first, other, again;
@@ -351,7 +385,7 @@ test('the keyboard reaches everything', () => onPage('', {}, async (page) => {
 }));
 
 test('every control has a name', () => onPage('', {}, async (page) => {
-  for (const at of ['lesson-1', 'workbench', 'quiz', 'runs', 'grading']) {
+  for (const at of ['lesson-1', 'lesson-11', 'workbench', 'quiz', 'runs', 'grading']) {
     await goTo(page, link(at));
     const nameless = await page.$$eval('input, select, button', (all) => all.filter((one) => !(one.getAttribute('aria-label') || one.labels && one.labels.length || one.textContent.trim())).map((one) => one.outerHTML));
     assert.deepEqual(nameless, [], at);
@@ -360,8 +394,13 @@ test('every control has a name', () => onPage('', {}, async (page) => {
 
 for (const width of [1280, 768, 390])
   test(`nothing is cut off at ${width} pixels, light and dark`, () => onPage(link('lessons'), {viewport: {width, height: 900}, colorScheme: 'dark'}, async (page) => {
-    for (const at of ['workbench', 'lesson-3', 'lessons', 'quiz', 'runs', 'questions', 'grading']) {
+    for (const at of ['workbench', 'lesson-3', 'lesson-11', 'lessons', 'quiz', 'runs', 'questions', 'grading']) {
       await goTo(page, link(at));
+      if (at === 'lesson-11') {
+        await page.getByLabel('Your prediction').fill('20');
+        await page.getByRole('button', {name: 'Answer'}).click();
+        await page.waitForSelector('svg[data-picture="goodput-interval"]');
+      }
       if (await page.locator('.workbench').count()) await page.waitForFunction(() => document.querySelector('.workbench').dataset.thorough > 0);
       for (const colorScheme of ['dark', 'light']) {
         await page.emulateMedia({colorScheme});

@@ -12,7 +12,8 @@ const browser = await launch();
 async function fromClassroom(name, fragment, height, act = async () => {}) {
   const page = await open(browser, classroom, {fragment, viewport: {width: 1280, height}});
   await act(page);
-  await page.waitForTimeout(2000);  // the played step's figures follow the estimate's
+  if (await page.locator('.workbench').count()) await page.waitForFunction(() => document.querySelector('.workbench').dataset.thorough > 0);
+  await page.waitForTimeout(500);
   await page.screenshot({path: join(docs, 'classroom', name)});
   if (page.faults.length) console.log(name, page.faults);
   await page.context().close();
@@ -45,6 +46,7 @@ await fromClassroom('lesson.png', '#at=lesson-1', 1250, async (page) => {
     window.scrollTo(0, 0);
   });
 });
+await fromClassroom('failures.png', '#at=workbench&model=llama3.1-405b&cluster=dgx-h100&gpus=16384&global-batch=2048&seq-len=8192&tp=8&sp&pp=16&zero=1&estimate&failures&days=54&storage-bandwidth=2000&checkpoint-seconds=60', 1180);
 await fromClassroom('runs.png', '#at=runs', 1250);
 
 run('plan', '--model', 'llama3-70b', '--cluster', 'dgx-h100', '--gpus', '128', '--global-batch', '1024', '--out', 'plan.json');

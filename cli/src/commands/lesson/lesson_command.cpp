@@ -175,7 +175,9 @@ void add_lesson_command(CommandLine& line) {
   options->terminal = line.terminal();
   Command command =
       line.add("lesson", "Run a lesson of the classroom on this machine, predicted and measured");
-  command.positional("number", options->number, "1 to 10; without it the lessons are listed")
+  command
+      .positional("number", options->number,
+                  fmt::format("1 to {}; without it the lessons are listed", lesson_count()))
       .option(
           "--cluster", options->cluster,
           "this machine, as meshplan calibrate wrote it; without it a short calibration is first")

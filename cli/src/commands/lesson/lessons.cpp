@@ -48,4 +48,8 @@ std::vector<Lesson> lessons() {
   return all;
 }
 
+std::size_t lesson_count() {
+  return lesson_presets().size();
+}
+
 }  // namespace meshplan::cli

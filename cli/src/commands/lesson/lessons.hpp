@@ -1,6 +1,7 @@
 // The lessons of the classroom (classroom/lessons): what `meshplan lesson` runs of them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,7 @@ struct Lesson {
 
 /// In their order.
 std::vector<Lesson> lessons();
+/// Their number, without reading them.
+std::size_t lesson_count();
 
 }  // namespace meshplan::cli
