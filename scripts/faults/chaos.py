@@ -6,7 +6,7 @@
 Three quarters of the time: three names of this machine play hosts of two slots each, and `meshplan run --elastic` trains on
 four ranks of them over MPI, with its state in the memory of the hosts after each step. Whoever is killed is replaced by the
 run itself, but for its supervisor, which this script starts again. The last quarter: ranks that a launcher like torchrun
-starts, and starts again, over TCP. After each fault a run must make further steps within LIMIT_S. At the end the log is
+starts, and starts again, over TCP. After each fault a run must make further steps within the job's `limit_s`. At the end the log is
 judged:
 
   - of some jobs, chosen at random: their losses equal, bit for bit, those of an undisturbed run of their plan from a
@@ -29,7 +29,6 @@ from elastic_job import SupervisedJob, TorchrunJob, kill
 from judge import Judge, shared_memory
 from small_disk import SmallDisk
 
-LIMIT_S = 90  # until a step is made after a fault
 TORCHRUN_PART = 0.25
 
 
@@ -136,23 +135,22 @@ class Chaos:
 
     def one(self, number):
         fault = self.choose.choice(self.faults)
-        before = self.job.num_steps_done()
         self.job.stores_of(self.job.pids("rank"))
         if not self.job.pids("rank") and fault not in self.job.WITHOUT_RANKS:
             fault = sorted(self.job.WITHOUT_RANKS)[-1]
         getattr(self, fault)()
-        took = self.await_steps(before + 3)
-        self.took.setdefault(fault, []).append(LIMIT_S if took is None else took)
+        took = self.await_steps(self.job.num_steps_done() + 3)
+        self.took.setdefault(fault, []).append(self.job.limit_s if took is None else took)
         state = "goes on" if took is not None else "DOES NOT GO ON"
-        print(f"chaos: {number:4d}  {fault:16s} {state} after {took if took is not None else LIMIT_S:5.1f} s, "
+        print(f"chaos: {number:4d}  {fault:16s} {state} after {took if took is not None else self.job.limit_s:5.1f} s, "
               f"step {self.job.last_step()}", flush=True)
         if took is None:
-            self.judge.broken.append(f"fault {number}, {fault}: no further step within {LIMIT_S} s")
+            self.judge.broken.append(f"fault {number}, {fault}: no further step within {self.job.limit_s} s")
         self.judge.keep_state()
 
     def await_steps(self, lines):
         start = time.monotonic()
-        while time.monotonic() - start < LIMIT_S:
+        while time.monotonic() - start < self.job.limit_s:
             if self.job.process.poll() is not None:
                 if self.job.process.returncode not in self.job.ends:
                     self.judge.broken.append(f"the launcher ended with {self.job.process.returncode}")

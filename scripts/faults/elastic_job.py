@@ -20,6 +20,7 @@ class Job:
     """A run whose processes may be killed, and that is started again by the same command."""
 
     model, batch, seq, text = MODEL, 12, 32, "the quick brown fox jumps over the lazy dog\n" * 2000
+    limit_s = 90  # until further steps after a fault
     degrees, hang_timeout_s = ["--dp", 2, "--tp", 2], 6
     ends = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM, 0)  # that no promise forbids
 
@@ -201,6 +202,7 @@ class TorchrunJob(Job):
                                                                       "cut_newest", "fill_disk", "remove_host",
                                                                       "remove_host", "add_host", "add_host", "terminate"]
     WITHOUT_RANKS = {"add_host", "terminate"}
+    limit_s = 360  # ranks that start wait 300 s for all others, and one of them may have been stopped
 
     def __init__(self, meshplan, work, steps):
         super().__init__(meshplan, work, steps)
