@@ -175,8 +175,8 @@ class Supervisor {
     const std::string hosts = runtime::to_string(layout.hosts);
     options_.hosts.hosts = hosts.empty() ? std::nullopt : std::optional(hosts);
     options_.checkpoint_dir = folder_;
-    if (!options_.checkpoint_every) options_.checkpoint_every = kDefaultEvery;
-    if (!options_.memory_every) options_.memory_every = 1;
+    if (!options_.saving.checkpoint_every) options_.saving.checkpoint_every = kDefaultEvery;
+    if (!options_.saving.memory_every) options_.saving.memory_every = 1;
     if (jobs_ > 0) options_.resume = kLatestIfAny;
     if (std::exchange(checkpoints_suspected_, false)) leave_damaged();
     options_.ranks.reset();
