@@ -3,6 +3,7 @@ set(portable_requests
     options/command_line.cpp options/inputs.cpp options/plan_options.cpp options/plan_input.cpp
     options/search_options.cpp options/stack_options.cpp options/optimizer_options.cpp
     options/what_if.cpp options/plan_for_ranks.cpp options/whole_run/failure_options.cpp
+    options/whole_run/saving_options.cpp
     requests/question.cpp requests/plan_request.cpp requests/simulate_request.cpp
     requests/page_request.cpp)
 # What these need of a machine. A page has its own: classroom/src/surroundings.

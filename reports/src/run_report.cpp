@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
@@ -10,6 +11,7 @@
 #include "program/cost/model_flops.hpp"
 #include "program/plan/plan_names.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/trace/saving_fields.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/search_report.hpp"
@@ -60,38 +62,33 @@ Json machine_json(const program::Trace& trace) {
           {"cores", machine.cores}};
 }
 
-/// Part of the time of steps for which saving held them up.
-double stall_share(const program::SavingTimes& times, const program::SavingReport& saving) {
-  return saving.steps_s > 0 ? times.stall_s / saving.steps_s : 0;
+/// " (predicted 313.2)"; empty without a prediction.
+std::string beside_measured(const std::optional<program::PredictedSave>& predicted,
+                            const char* format, double value) {
+  return predicted ? fmt::format(" (predicted {})", fmt::format(fmt::runtime(format), value)) : "";
 }
 
-Json saving_json(const program::SavingReport& saving) {
-  const auto place = [&](const program::SavingTimes& times) {
-    return Json{{"saves", times.saves},
-                {"skipped", times.skipped},
-                {"stall_s", times.stall_s},
-                {"stall_share", stall_share(times, saving)},
-                {"bytes_per_rank", times.bytes}};
-  };
-  return {{"disk", place(saving.disk)}, {"memory", place(saving.memory)}};
+/// "disk 3 times, 313.2 MiB a rank (predicted 313.2), holding steps up by ..."
+std::string saving_text(const char* place, const program::SavingTimes& times) {
+  const auto& predicted = times.predicted;
+  const double mib = predicted ? static_cast<double>(predicted->bytes) / kMib : 0;
+  const double stall_ms = predicted ? predicted->stall_s * kMilliseconds : 0;
+  return fmt::format(
+      "{} {} times, {:.1f} MiB a rank{}, holding steps up by {:.2f} ms each{}, {} of "
+      "their time{}",
+      place, times.saves, static_cast<double>(times.bytes) / kMib,
+      beside_measured(predicted, "{:.1f}", mib), times.stall_of_save_s() * kMilliseconds,
+      beside_measured(predicted, "{:.2f}", stall_ms), percent(times.stall_share),
+      times.skipped > 0 ? fmt::format(", {} skipped", times.skipped) : "");
 }
 
 /// "saving      disk 3 times, ..."; empty if nothing was saved while the run went on.
 std::string saving_line(const program::SavingReport& saving) {
   std::string text;
-  const auto add = [&](const char* place, const program::SavingTimes& times) {
-    if (times.saves == 0 && times.skipped == 0) return;
-    text += fmt::format(
-        "{}{} {} times, {:.1f} MiB a rank, holding steps up by {:.2f} ms each, {} of "
-        "their time{}",
-        text.empty() ? "saving      " : "; ", place, times.saves,
-        static_cast<double>(times.bytes) / kMib,
-        times.saves > 0 ? times.stall_s / times.saves * kMilliseconds : 0,
-        percent(stall_share(times, saving)),
-        times.skipped > 0 ? fmt::format(", {} skipped", times.skipped) : "");
-  };
-  add("disk", saving.disk);
-  add("memory", saving.memory);
+  for (const auto& [place, times] :
+       {std::pair{"disk", &saving.disk}, std::pair{"memory", &saving.memory}})
+    if (times->saves > 0 || times->skipped > 0)
+      text += (text.empty() ? "saving      " : "; ") + saving_text(place, *times);
   return text.empty() ? text : text + "\n";
 }
 
@@ -115,7 +112,7 @@ Json summary_fields(const RunSummary& summary) {
           {"resident_after_first_step_bytes", summary.resident_after_first_step},
           {"resident_at_end_bytes", summary.resident_at_end},
           {"tracing_overhead", trace.tracing_overhead},
-          {"saving", saving_json(summary.saving)},
+          {"saving", write_json(summary.saving)},
           {"machine", machine_json(trace)}};
 }
 

@@ -22,6 +22,7 @@
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
+#include "saving_report.hpp"
 #include "sim/prices/pricing.hpp"
 #include "terms_table.hpp"
 
@@ -189,6 +190,8 @@ SimulationReport simulation_report(const std::vector<program::Program>& programs
   const StageBreakdown& longest = sim::busiest(report.stages);
   report.terms = sim::terms_of(programs[at(longest.stage)], cluster, longest.seconds, step);
   report.memory_reserve = options.memory_reserve;
+  if (options.saving)
+    report.saving = planner::predict_saving(programs, cluster, step, *options.saving);
   report.mfu = sim::model_flops_utilization(plan, cluster, step);
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) / step;
@@ -222,6 +225,7 @@ std::string to_text(const SimulationReport& report) {
                       unit_of(report.simulation.memory).name) +
           to_text(memory_table(report.simulation.memory), 2);
   text += "  " + memory_verdict(report);
+  if (report.saving) text += to_text(*report.saving);
   if (report.extrapolations.empty()) return text;
   return text + to_text(report.extrapolations, interval);
 }
@@ -271,6 +275,7 @@ std::string to_json(const SimulationReport& report) {
             {"plan", Json::parse(program::to_json(report.plan))}};
   if (!report.extrapolations.empty())
     root["extrapolations"] = extrapolations_json(report.extrapolations);
+  if (report.saving) root["saving"] = saving_json(*report.saving);
   if (!report.memory_timelines.empty())
     root["memory_timeline"] = memory_timeline_json(report.memory_timelines);
   return json_text(root) + "\n";

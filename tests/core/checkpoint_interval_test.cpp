@@ -27,4 +27,15 @@ TEST_CASE("no other interval between checkpoints is expected to be better", "[co
   CHECK(best_checkpoint_interval_s(100, 10) == 10);
 }
 
+TEST_CASE("a checkpoint is not begun before a step is done and the last one is complete",
+          "[core]") {
+  const double best = best_checkpoint_interval_s(0.5, 3600);  // some 60 s
+  CHECK(checkpoint_interval_s({.stall_s = 0.5, .complete_s = 1, .step_s = 2}, 3600) == best);
+  CHECK(checkpoint_interval_s({.stall_s = 0.5, .complete_s = 100, .step_s = 2}, 3600) == 100);
+  CHECK(checkpoint_interval_s({.stall_s = 0.5, .complete_s = 1, .step_s = 200}, 3600) == 200);
+  CHECK(checkpoint_interval_steps({.stall_s = 0.5, .complete_s = 100, .step_s = 3}, 3600) == 34);
+  CHECK(checkpoint_interval_steps({.stall_s = 0.5, .complete_s = 1, .step_s = 200}, 3600) == 1);
+  CHECK(checkpoint_interval_steps({.stall_s = 1, .step_s = 0}, 1e30) == 1'000'000'000);
+}
+
 }  // namespace meshplan

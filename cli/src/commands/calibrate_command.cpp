@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/line.hpp"
+#include "core/units.hpp"
 #include "options/inputs.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
@@ -23,6 +24,7 @@
 #include "reports/catalog_report.hpp"
 #include "runtime/launch/launch.hpp"
 #include "runtime/measure/calibrate.hpp"
+#include "runtime/measure/measure_storage.hpp"
 #include "runtime/os/host_info.hpp"
 #include "sim/fit/calibration_fit.hpp"
 #include "sim/fit/refine.hpp"
@@ -33,6 +35,7 @@ namespace {
 struct CalibrateOptions {
   std::optional<std::string> out;
   std::optional<std::string> name;
+  std::optional<std::string> storage;  // folder of checkpoints
   // Absent until resolve(): what is worth measuring depends on the device.
   std::optional<std::string> model;
   ModelReading reading;
@@ -157,6 +160,16 @@ int measure(const CalibrateOptions& options, runtime::Job& job) {
 
 // ---------------------------------------------------------------- the whole calibration
 
+/// Of the file system that holds the folder, written by one process; 0 without a folder.
+double measured_storage_gb_per_s(const std::optional<std::string>& folder) {
+  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
+  if (!folder) return 0;
+  if (!folder_exists(*folder))
+    throw ConfigError(fmt::format(
+        "--storage {}: no such folder; name the one that checkpoints are saved to", *folder));
+  return runtime::measure_storage(*folder, kBytes) / kGigabyte;
+}
+
 int calibrate(CalibrateOptions& options, const Command& command) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
   require_writable({options.out});
@@ -164,6 +177,7 @@ int calibrate(CalibrateOptions& options, const Command& command) {
              options.reading);  // a wrong name or type fails here, not in every rank
   precisions(options);
   if (options.name) require_line(*options.name, "--name", limits::kNameBytes);
+  const double storage_gb_per_s = measured_storage_gb_per_s(options.storage);
   const CalibrationJobs measured = run_calibration_jobs(
       options.ranks, options.hosts, [&](const std::string& samples_file, bool operators) {
         options.samples_out = samples_file;
@@ -174,6 +188,7 @@ int calibrate(CalibrateOptions& options, const Command& command) {
   const std::vector<program::CalibrationSamples>& jobs = measured.samples;
   sim::Cluster cluster = sim::fit_cluster(jobs);
   if (options.name) cluster.name = *options.name;
+  cluster.storage_gb_per_s = storage_gb_per_s;
   write_file(*options.out, sim::to_json(cluster));
   output("{}", reports::cluster_text(cluster));
   std::size_t communications = 0;
@@ -182,6 +197,9 @@ int calibrate(CalibrateOptions& options, const Command& command) {
   output("\n{} operators and {} communications measured -> {}\n", jobs.front().operators.size(),
          communications, *options.out);
   if (!jobs.front().gpus.empty()) output("{}", reports::gpu_text(jobs.front()));
+  if (options.storage)
+    output("{} takes {:.3g} GB/s written durably by one process\n", *options.storage,
+           cluster.storage_gb_per_s);
   output("{}", reports::quietness_text(jobs));
   return kDone;
 }
@@ -228,6 +246,10 @@ void add_calibrate_command(CommandLine& line) {
       .is_path()
       .of_launcher()
       .option("--name", options->name, "of the cluster; default: the host's name")
+      .of_launcher()
+      .option("--storage", options->storage,
+              "folder of checkpoints: write 256 MiB there three times, from this host alone")
+      .is_path()
       .of_launcher()
       .option("--model", options->model,
               "whose operator shapes are measured; default: tiny-llama, on GPUs llama3.2-1b")

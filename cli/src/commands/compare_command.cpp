@@ -22,6 +22,7 @@
 #include "program/trace/trace_blocks.hpp"
 #include "reports/comparison.hpp"
 #include "reports/explain/waterfall_report.hpp"
+#include "requests/predicted_saves.hpp"
 #include "requests/simulate_request.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/stacks/cluster_preset.hpp"
@@ -116,6 +117,7 @@ Predicted read_predicted(const CompareOptions& options, const Input& input) {
 /// A measurement, and what a log says of memory beside it.
 struct Measurement : planner::MeasuredRun {
   sim::ShownMemory memory;
+  std::optional<program::SavingReport> saving;
 };
 
 Measurement read_measured(const CompareOptions& options, const std::optional<Input>& input,
@@ -133,6 +135,7 @@ Measurement read_measured(const CompareOptions& options, const std::optional<Inp
     run = {planner::match_kernels(
                planner::parse_kineto_trace(unpacked_blocks(input->file), input->file), input->file,
                plan, options.rank),
+           {},
            {}};
   } else {
     planner::LoggedRun logged =
@@ -141,6 +144,7 @@ Measurement read_measured(const CompareOptions& options, const std::optional<Inp
            logged.step_lines, logged.step_lines + logged.other_lines, logged.format,
            logged.first_line);
     run.trace.step_times_s = std::move(logged.step_times_s);
+    run.saving = logged.saving;
     run.memory = {.allocated_bytes = logged.allocated_bytes,
                   .reserved_bytes = logged.reserved_bytes};
   }
@@ -183,7 +187,7 @@ void write_chrome(const CompareOptions& options, const std::optional<program::Tr
 int compare_with_measured(const CompareOptions& options, const Input& first,
                           const std::optional<Input>& second, const Terminal& terminal) {
   Predicted predicted = read_predicted(options, first);
-  const Measurement measured = read_measured(options, second, predicted.planned());
+  Measurement measured = read_measured(options, second, predicted.planned());
   const bool own = !predicted.plan || predicted.plan->of_own_software();
   reports::Comparison comparison = [&] {
     const ElapsedTime elapsed("simulating", terminal);
@@ -194,6 +198,10 @@ int compare_with_measured(const CompareOptions& options, const Input& first,
     return reports::compare(planner::price(plan.plan, plan.cluster), measured);
   }();
   if (predicted.plan) comparison.allocator = allocator_peaks(measured.memory, *predicted.plan);
+  if (predicted.plan && own && measured.saving) {
+    add(predicted_saves(predicted.plan->plan, predicted.plan->cluster), *measured.saving);
+    comparison.saving = *measured.saving;
+  }
   write_chrome(options, predicted.trace, measured.trace);
   const std::string origin = predicted.plan ? origin_text(*predicted.plan) : "";
   if (options.step_time_s) note_other_unit(*options.step_time_s, comparison.predicted.median_s);

@@ -25,8 +25,7 @@
 #include "process/own_arguments.hpp"
 #include "process/threads.hpp"
 #include "program/checks/check.hpp"
-#include "program/lower/lower.hpp"
-#include "program/memory/saved_state.hpp"
+#include "program/memory/saved_share.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/chrome_trace.hpp"
 #include "ranks/devices.hpp"
@@ -36,6 +35,7 @@
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/run_report.hpp"
+#include "requests/predicted_saves.hpp"
 #include "runtime/measure/machine_watch.hpp"
 #include "runtime/node_store/recovery.hpp"
 #include "runtime/os/stop_signal.hpp"
@@ -44,7 +44,6 @@
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "runtime/weights/hugging_face_weights.hpp"
-#include "sim/prices/saving_cost.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -58,53 +57,43 @@ void check_placement(const RunOptions& options, const program::Plan& plan,
                              cluster.num_ranks() / cluster.num_nodes);
 }
 
-/// Bytes that the rank with most saves.
-std::int64_t saved_bytes(const program::Plan& plan) {
-  std::int64_t most = 0;
-  for (const program::Program& program : program::lower_all(plan))
-    most = std::max(most, program::saved_state_bytes(program));
-  return most;
-}
-
 /// What is saved where, and what memory that takes; empty if nothing is.
-std::string folder_line(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
+std::string folder_line(const PredictedSaves& saves,
+                        const runtime::CheckpointOptions& checkpoints) {
   if (checkpoints.folder.empty()) return "";
   std::string when = " at the end";
   if (checkpoints.every > 0) when = fmt::format(" every {} steps", checkpoints.every);
   if (checkpoints.device_mtbf_s) when = " as often as failures ask for";
   return fmt::format("checkpoints in {}{}, by way of {:.1f} MiB of host memory a rank",
-                     checkpoints.folder, when, static_cast<double>(saved_bytes(plan)) / kMib);
+                     checkpoints.folder, when, static_cast<double>(saves.bytes) / kMib);
 }
 
 /// What is kept in the memory of nodes, and for how long that is predicted to hold up a step; empty
 /// if nothing is.
-std::string memory_line(const program::Plan& plan, const RunOptions& options) {
-  const runtime::NodeStoreOptions& memory = options.train.checkpoints.memory;
+std::string memory_line(const PredictedSaves& saves, const runtime::NodeStoreOptions& memory) {
   if (memory.every == 0) return "";
   const std::set<std::string> nodes(memory.nodes.begin(), memory.nodes.end());
-  const std::int64_t bytes = saved_bytes(plan);
+  const auto bytes = static_cast<double>(saves.bytes);
   std::string stall;
-  if (!plan.cluster_json.empty())
-    stall = fmt::format(
-        ", which holds up a step by {:.3g} ms (predicted)",
-        sim::saving_stall_seconds(bytes, cluster_of(plan, *options.file)) * kMilliseconds);
+  if (saves.memory)
+    stall = fmt::format(", which holds up a step by {:.3g} ms (predicted)",
+                        saves.memory->stall_s * kMilliseconds);
   return fmt::format(
       "memory      every {} steps a rank copies {:.1f} MiB{}; stores on {} node{} take {:.1f} MiB "
       "a "
       "rank{}\n",
-      memory.every, static_cast<double>(bytes) / kMib, stall, nodes.size(),
-      nodes.size() == 1 ? "" : "s",
-      static_cast<double>(bytes) * runtime::kept_states(static_cast<int>(nodes.size())) / kMib,
+      memory.every, bytes / kMib, stall, nodes.size(), nodes.size() == 1 ? "" : "s",
+      bytes * program::kept_states(static_cast<int>(nodes.size())) / kMib,
       nodes.size() == 1 ? "" : ", copies for another node included");
 }
 
 /// One line about what is resumed, imported and saved; empty if nothing is.
-std::string checkpoint_line(const program::Plan& plan,
+std::string checkpoint_line(const PredictedSaves& saves,
                             const runtime::CheckpointOptions& checkpoints) {
   std::string line;
   if (checkpoints.recovered)
     return fmt::format("continues {}  {}\n", checkpoints.recovered->label(),
-                       folder_line(plan, checkpoints));
+                       folder_line(saves, checkpoints));
   if (!checkpoints.resume.empty()) line += fmt::format("continues {}  ", checkpoints.resume);
   if (!checkpoints.init_from.empty()) line += fmt::format("weights of {}  ", checkpoints.init_from);
   if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
@@ -113,7 +102,7 @@ std::string checkpoint_line(const program::Plan& plan,
       line += fmt::format("but {} begin anew, for it has none that are read  ",
                           fmt::join(model.beginning_anew(), ", "));
   }
-  line += folder_line(plan, checkpoints);
+  line += folder_line(saves, checkpoints);
   return line.empty() ? line : line + "\n";
 }
 
@@ -153,6 +142,11 @@ std::string import_lines(const program::Plan& plan, const runtime::CheckpointOpt
   return text;
 }
 
+std::optional<sim::Cluster> cluster_if_any(const program::Plan& plan, const std::string& file) {
+  if (plan.cluster_json.empty()) return std::nullopt;
+  return cluster_of(plan, file);
+}
+
 /// What a run says while it goes on: rank 0 prints and logs, the others are silent.
 class Voice {
  public:
@@ -165,9 +159,12 @@ class Voice {
       log_.emplace(*options.log, continues(options));
       log_->write(reports::to_json_line(header));
     }
+    if (speaks && !options.train.checkpoints.folder.empty())
+      saves_ = predicted_saves(header.plan, cluster_if_any(header.plan, *options.file));
     if (!prints_) return;
-    output("{}{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-           memory_line(header.plan, options), resumed_settings(header.plan, options),
+    output("{}{}{}{}{}", checkpoint_line(saves_, options.train.checkpoints),
+           memory_line(saves_, options.train.checkpoints.memory),
+           resumed_settings(header.plan, options),
            import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     flush();
   }
@@ -191,7 +188,8 @@ class Voice {
            busy_cores);
   }
 
-  void conclude(const reports::RunSummary& summary) {
+  void conclude(reports::RunSummary summary) {
+    add(saves_, summary.saving);
     if (summary.trace.machine) warn(reports::busy_cores(*summary.trace.machine));
     if (log_) log_->write(reports::to_json_line(summary));
     if (prints_) output("{}", reports::to_text(summary));
@@ -215,6 +213,7 @@ class Voice {
   int every_;
   bool first_ = true;
   bool warned_ = false;  // about busy cores
+  PredictedSaves saves_;
   std::optional<RunLog> log_;
 };
 

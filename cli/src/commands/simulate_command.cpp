@@ -198,6 +198,7 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate plan.json --communication\n"
           "  meshplan simulate plan.json --estimate\n"
+          "  meshplan simulate plan.json --checkpoint-every 100 --memory-every 1\n"
           "  meshplan simulate plan.json --failures --mtbf 50000h --spare-nodes 2\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"

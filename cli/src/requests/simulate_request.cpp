@@ -37,13 +37,43 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
       .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage")
       .flag("--estimate", request.estimate,
             "answer at once with the closed form that a search uses, without playing the step");
+  command.group("What saving costs (docs/checkpoints.md)");
+  add_saving_options(command, request.saving);
   add_failure_play_options(command, request.play);
   add_failure_options(command, request.failures,
                       fmt::format("{}; default: that of Llama 3's training, 50700h", kMtbfHelp));
 }
 
+namespace {
+
+/// Absent where the options ask for no saving.
+std::optional<planner::SavingIntervals> saving_of(const SimulateRequest& request) {
+  if (!request.saving.checkpoint_every && !request.saving.memory_every) return std::nullopt;
+  planner::SavingIntervals intervals = saving_intervals(request.saving, request.failures.mtbf);
+  intervals.storage_gb_per_s = request.failures.storage_gb_per_s;
+  return intervals;
+}
+
+/// @throws ConfigError for options of saving, which is predicted from programs of our own software
+/// and for single steps
+void refuse_saving(const SimulateRequest& request, void (*refuse)(const std::string& flag)) {
+  if (request.saving.checkpoint_every) refuse("--checkpoint-every");
+  if (request.saving.memory_every) refuse("--memory-every");
+}
+
+/// Options of failures that saving reads, too.
+std::vector<std::string> read_by_saving(const SavingOptions& saving) {
+  std::vector<std::string> flags;
+  if (saving.is_auto()) flags.emplace_back("--mtbf");
+  if (saving.checkpoint_every) flags.emplace_back("--storage-bandwidth");
+  return flags;
+}
+
+}  // namespace
+
 PlanOnCluster load(const SimulateRequest& request) {
-  refuse_without_failures(request.play, request.failures);
+  refuse_without_failures(request.play, request.failures, read_by_saving(request.saving));
+  saving_of(request);  // what it cannot mean is said before anything is simulated
   PlanOnCluster loaded =
       request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
   loaded.adjustment = load_adjustment(request.adjusted);
@@ -63,7 +93,8 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
       {.simulation = {.fold = !request.all_ranks, .record_spans = record_spans || timelines},
        .memory_timelines = timelines,
        .communication = request.communication,
-       .memory_reserve = memory_reserve(request.memory_reserve)});
+       .memory_reserve = memory_reserve(request.memory_reserve),
+       .saving = saving_of(request)});
 }
 
 program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction) {
@@ -110,6 +141,7 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
   if (request.memory_timeline) refuse_operations("--memory-timeline");
   if (request.all_ranks) refuse_operations("--all-ranks");
   if (request.communication) refuse_operations("--communication");
+  refuse_saving(request, refuse_operations);
   return reports::software_report(loaded.plan, loaded.cluster,
                                   memory_reserve(request.memory_reserve), loaded.adjustment.get(),
                                   stack_refusals(loaded.source, loaded.plan));
@@ -121,7 +153,7 @@ reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnClu
                                     {request.communication, "--communication"}})
     if (given) refuse_beside_estimate(flag);
   return reports::estimate_report(loaded.plan, loaded.cluster,
-                                  memory_reserve(request.memory_reserve));
+                                  memory_reserve(request.memory_reserve), saving_of(request));
 }
 
 planner::FailureStudy failure_study(const SimulateRequest& request, const PlanOnCluster& loaded,
@@ -130,6 +162,7 @@ planner::FailureStudy failure_study(const SimulateRequest& request, const PlanOn
                                     {request.all_ranks, "--all-ranks"},
                                     {request.communication, "--communication"}})
     if (given) refuse_beside_failures(flag);
+  refuse_saving(request, refuse_beside_failures);
   const planner::FailureAssumptions assumptions = failure_assumptions(request.failures);
   const planner::PlayOptions play = play_options(request.play);
   const double step_time_s =

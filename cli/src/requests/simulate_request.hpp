@@ -6,6 +6,7 @@
 
 #include "options/plan_input.hpp"
 #include "options/whole_run/failure_options.hpp"
+#include "options/whole_run/saving_options.hpp"
 #include "output/terminal.hpp"
 #include "planner/failures/failure_study.hpp"
 #include "reports/estimate_report.hpp"
@@ -26,6 +27,7 @@ struct SimulateRequest {
   bool communication = false;
   bool estimate = false;
   std::optional<std::string> adjusted;  // or its JSON
+  SavingOptions saving;
   FailureOptions failures;
   FailurePlayOptions play;
 };

@@ -10,4 +10,21 @@ namespace meshplan {
 /// @param mtbf_s  mean time between failures of the job in seconds, more than 0
 double best_checkpoint_interval_s(double checkpoint_s, double mtbf_s);
 
+/// Seconds that a run spends on a checkpoint and on a step.
+struct CheckpointTimes {
+  double stall_s = 0;     // training stands still
+  double complete_s = 0;  // from there until the checkpoint is complete, beside training
+  double step_s = 0;
+};
+
+/// The shortest interval in seconds: a step, and the checkpoint before must be complete.
+double least_checkpoint_interval_s(const CheckpointTimes& times);
+
+/// best_checkpoint_interval_s, but not less than the shortest interval.
+double checkpoint_interval_s(const CheckpointTimes& times, double mtbf_s);
+
+/// The same in whole steps, rounded up; at least 1.
+/// @param times  with step_s > 0
+int checkpoint_interval_steps(const CheckpointTimes& times, double mtbf_s);
+
 }  // namespace meshplan

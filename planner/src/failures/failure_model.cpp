@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -13,20 +12,15 @@
 #include "core/index.hpp"
 #include "core/parse_number.hpp"
 #include "core/units.hpp"
+#include "failures/checkpoint_prices.hpp"
 #include "failures/positive.hpp"
 #include "models/graph.hpp"
 #include "program/plan/frozen.hpp"
-#include "sim/engine/memory.hpp"
-#include "sim/prices/host_copy.hpp"
-#include "sim/prices/pricing.hpp"
 
 namespace meshplan::planner {
 namespace {
 
 constexpr double kValueBytes = 4;  // bytes; checkpoints hold weights and moments in it
-/// Copies of a rank's part in host memory: on its way to storage one. With a partner the own one,
-/// the partner's complete one, and the one that replaces that.
-constexpr double kCopiesForStorage = 1, kCopiesForPartner = 3;
 /// A job whose restarts and intervals are so many times its MTBF never gets on.
 constexpr double kHopeless = 30;
 constexpr double kLeastGoodput = 1e-9;
@@ -185,51 +179,20 @@ FailureModel::StageBytes FailureModel::bytes_of(const program::Plan& plan,
                   elements.frozen * kValueBytes * replicas(dense_ranks, plan.zero_stage >= 3)};
 }
 
-double FailureModel::storage_bytes_per_s() const {
-  const double stated =
-      assumptions_.storage_gb_per_s.value_or(kStorageGbPerSecondOfNode * cluster_.num_nodes);
-  return stated * kGigabyte;
-}
-
-/// Seconds in which every rank of a node sends so many bytes to another node at once.
-double FailureModel::partner_seconds(double bytes) const {
-  if (cluster_.num_nodes == 1) return std::numeric_limits<double>::infinity();
-  const sim::GroupPlacement placement = sim::place(cluster_, {0, cluster_.devices_per_node});
-  const sim::Price alone =
-      sim::price_transfer(static_cast<std::int64_t>(std::ceil(bytes)), placement, cluster_);
-  const double shared = bytes * cluster_.fabric[at(*placement.level)].ranks_per_link /
-                        sim::link_capacity_bytes_per_s(cluster_, *placement.level);
-  return std::max(alone.seconds, shared);
-}
-
-/// Every rank takes its part from its host or its partner's and the rest of what it holds from
-/// other ranks.
-double FailureModel::partner_load_seconds(double rank_bytes, double held_bytes) const {
-  return sim::host_copy_seconds(rank_bytes, cluster_) + partner_seconds(held_bytes);
-}
-
 CheckpointCosts FailureModel::checkpoint_costs(const program::Plan& plan) const {
-  const bool partner = assumptions_.checkpoints == CheckpointPlace::Partner;
   const std::vector<int> layers = program::resolved_layers_per_stage(plan);
   const int stage_ranks = plan.parallel.world_size() / plan.parallel.pp;
-  CheckpointCosts costs;
-  double held = 0, rank_held = 0;
+  CheckpointBytes all;
   for (int stage = 0; stage < plan.parallel.pp; ++stage) {
     const StageBytes bytes = bytes_of(plan, elements_of_stage(plan, stage, layers));
-    costs.bytes += bytes.saved;
-    costs.rank_bytes = std::max(costs.rank_bytes, bytes.saved / stage_ranks);
-    held += bytes.held;
-    rank_held = std::max(rank_held, bytes.held / stage_ranks);
+    all.saved += bytes.saved;
+    all.saved_rank = std::max(all.saved_rank, bytes.saved / stage_ranks);
+    all.held += bytes.held;
+    all.held_rank = std::max(all.held_rank, bytes.held / stage_ranks);
   }
-  costs.stall_s =
-      assumptions_.checkpoint_s.value_or(sim::host_copy_seconds(costs.rank_bytes, cluster_));
-  costs.lag_s = partner ? partner_seconds(costs.rank_bytes) : costs.bytes / storage_bytes_per_s();
-  costs.load_s = partner
-                     ? partner_load_seconds(costs.rank_bytes, rank_held)
-                     : held / storage_bytes_per_s() + sim::host_copy_seconds(rank_held, cluster_);
-  costs.host_node_bytes = (partner ? kCopiesForPartner : kCopiesForStorage) * costs.rank_bytes *
-                          cluster_.devices_per_node;
-  costs.host_node_limit = sim::host_capacity_bytes(cluster_) * cluster_.devices_per_node;
+  CheckpointCosts costs = planner::checkpoint_costs(all, assumptions_.checkpoints, cluster_,
+                                                    assumptions_.storage_gb_per_s);
+  if (assumptions_.checkpoint_s) costs.stall_s = *assumptions_.checkpoint_s;
   return costs;
 }
 
@@ -278,10 +241,9 @@ Goodput FailureModel::goodput(const program::Plan& plan, double step_time_s) con
 
 std::vector<std::string> FailureModel::assumed() const {
   std::vector<std::string> lines;
-  if (!assumptions_.storage_gb_per_s && assumptions_.checkpoints == CheckpointPlace::Storage)
-    lines.push_back(
-        fmt::format("a file system of {:g} GB/s, {:g} GB/s a node (--storage-bandwidth)",
-                    storage_bytes_per_s() / kGigabyte, kStorageGbPerSecondOfNode));
+  if (is_storage_assumed(cluster_, assumptions_.storage_gb_per_s) &&
+      assumptions_.checkpoints == CheckpointPlace::Storage)
+    lines.push_back(assumed_storage(cluster_));
   const FailureAssumptions usual;
   if (assumptions_.detection_s == usual.detection_s)
     lines.push_back(
@@ -298,12 +260,15 @@ std::vector<std::string> FailureModel::assumed() const {
 }
 
 double FailureCosts::least_interval_s(double step_time_s) const {
-  return std::max(checkpoint.lag_s, step_time_s);
+  return least_checkpoint_interval_s(times_of(checkpoint, step_time_s));
 }
 
 double FailureCosts::interval_s(std::optional<double> asked, double step_time_s) const {
-  return std::max({asked ? *asked : best_checkpoint_interval_s(checkpoint.stall_s, mtbf_s),
-                   least_interval_s(step_time_s), 1e-6});
+  constexpr double kShortest = 1e-6;
+  const double interval_s = asked
+                                ? std::max(*asked, least_interval_s(step_time_s))
+                                : checkpoint_interval_s(times_of(checkpoint, step_time_s), mtbf_s);
+  return std::max(interval_s, kShortest);
 }
 
 SmallerWorlds::SmallerWorlds(const program::Plan& plan, int devices_per_node, int num_nodes,

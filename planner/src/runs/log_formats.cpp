@@ -8,6 +8,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "core/units.hpp"
+#include "program/trace/saving_fields.hpp"
 #include "program/trace/step_report.hpp"
 #include "runs/log_line.hpp"
 
@@ -180,6 +181,14 @@ LoggedMemory memory_of(const LogLine& line) {
   }
   if (has("GiB(") && has("loss:")) return {.reserved = number_after(text, "memory:") * kGib};
   return {};
+}
+
+std::optional<program::SavingReport> saving_of(const LogLine& line) {
+  if (!line.text.starts_with("{\"kind\":\"summary\"")) return std::nullopt;
+  const Json summary = parse_json(line.text, line.place);
+  const auto saving = summary.find("saving");
+  if (saving == summary.end()) return std::nullopt;
+  return read_json<program::SavingReport>(saving->dump(), line.place + ": saving");
 }
 
 const std::vector<LogFormat>& log_formats() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/plan/plan.hpp"
+#include "program/trace/saving_report.hpp"
 
 namespace meshplan::planner {
 
@@ -30,6 +31,10 @@ struct LoggedMemory {
 /// Of lines as Megatron-LM, torchtitan, nanotron and DeepSpeed print them; what cannot be read
 /// states nothing.
 LoggedMemory memory_of(const LogLine& line);
+
+/// What saving cost, of the last line of `meshplan run --log`; absent of other lines.
+/// @throws ConfigError naming the place for such a line that cannot be read
+std::optional<program::SavingReport> saving_of(const LogLine& line);
 
 /// How a stack writes steps.
 struct LogFormat {

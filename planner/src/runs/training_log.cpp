@@ -50,10 +50,16 @@ void add_line(Reading& reading, const LogLine& line, std::size_t number,
         fmt::format("{}: more than {} steps, the limit", line.place, kMostLoggedSteps));
 }
 
+/// What a log says beside its steps.
+struct Beside {
+  LoggedMemory memory;
+  std::optional<program::SavingReport> saving = {};
+};
+
 /// The first format of the list that reads a step, or fails to, is the log's. So later ones are
 /// dropped as soon as one does, and all are read in one pass.
 std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
-                              const program::Plan& plan, std::size_t& lines, LoggedMemory& memory) {
+                              const program::Plan& plan, std::size_t& lines, Beside& beside) {
   std::vector<Reading> readings;
   for (const LogFormat& format : log_formats())
     readings.push_back({.format = &format,
@@ -64,8 +70,9 @@ std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
     if (raw.empty()) return;
     const LogLine line{.text = plain(raw), .place = fmt::format("{}:{}", file, number)};
     const LoggedMemory stated = memory_of(line);
-    memory.allocated = std::max(memory.allocated, stated.allocated);
-    memory.reserved = std::max(memory.reserved, stated.reserved);
+    beside.memory.allocated = std::max(beside.memory.allocated, stated.allocated);
+    beside.memory.reserved = std::max(beside.memory.reserved, stated.reserved);
+    if (const auto saving = saving_of(line)) beside.saving = saving;
     for (std::size_t i = 0; i < readings.size(); ++i) {
       if (readings[i].error) break;
       try {
@@ -86,13 +93,14 @@ std::vector<Reading> read_all(const TextBlocks& text, const std::string& file,
 LoggedRun parse_training_log(const TextBlocks& text, const std::string& file,
                              const program::Plan& plan) {
   std::size_t lines = 0;
-  LoggedMemory memory;
-  for (Reading& reading : read_all(text, file, plan, lines, memory)) {
+  Beside beside;
+  for (Reading& reading : read_all(text, file, plan, lines, beside)) {
     if (reading.error) std::rethrow_exception(reading.error);
     if (reading.run.step_lines == 0) continue;
     reading.run.other_lines = static_cast<int>(lines) - reading.run.step_lines;
-    reading.run.allocated_bytes = memory.allocated;
-    reading.run.reserved_bytes = memory.reserved;
+    reading.run.allocated_bytes = beside.memory.allocated;
+    reading.run.reserved_bytes = beside.memory.reserved;
+    reading.run.saving = beside.saving;
     for (const auto& [number, seconds] : reading.steps) reading.run.step_times_s.push_back(seconds);
     return std::move(reading.run);
   }

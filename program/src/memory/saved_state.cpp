@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "program/compression/compression.hpp"
-#include "program/zero/zero.hpp"
-
 namespace meshplan::program {
 
 std::vector<StateRegion> state_regions(const Program& program) {
@@ -24,22 +21,6 @@ std::vector<StateRegion> state_regions(const Program& program) {
   if (used(Region::Moment1)) states.push_back({"moment1", Region::Moment1});
   if (used(Region::Moment2)) states.push_back({"moment2", Region::Moment2});
   return states;
-}
-
-std::int64_t saved_state_bytes(const Program& program) {
-  std::int64_t elements = 0;  // of all states
-  std::int64_t frozen = 0;    // of weights only
-  for (const Bucket& bucket : program.buckets) {
-    const int replicas = group_size(bucket.group, program.plan);
-    (bucket.frozen ? frozen : elements) += (bucket.range.size() + replicas - 1) / replicas;
-  }
-  const std::vector<StateRegion> states = state_regions(program);
-  const auto partial = std::ranges::count(states, true, &StateRegion::frozen_only);
-  const auto num_buckets = static_cast<int>(program.buckets.size());
-  const std::int64_t total = elements * (std::ssize(states) - partial) + frozen +
-                             errors_begin(program, num_buckets) +
-                             sum_errors_begin(program, num_buckets);
-  return total * size_of(DType::F32);
 }
 
 }  // namespace meshplan::program

@@ -7,6 +7,7 @@
 
 #include "planner/explain/priced_plan.hpp"
 #include "planner/runs/kernel_match.hpp"
+#include "program/trace/saving_report.hpp"
 #include "program/trace/trace.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "sim/engine/breakdown.hpp"
@@ -55,6 +56,7 @@ struct Comparison {
   double predicted_memory_bytes = 0;
   double measured_memory_bytes = 0;
   std::vector<AllocatorPeak> allocator;  // that the log of another stack states
+  program::SavingReport saving;          // that the log of our own runtime states
   sim::Breakdown predicted_mean;         // over ranks; they sum to the traced step
   sim::Breakdown measured_mean;
   bool measured_operations = false;  // else the measurement is step times alone

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/failures/saving.hpp"
 #include "program/program.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/breakdown.hpp"
@@ -31,6 +32,7 @@ struct SimulationReport {
   std::vector<sim::MemoryTimeline> memory_timelines;  // if asked for
   std::vector<sim::LinkTraffic> traffic;              // if asked for
   std::vector<sim::Extrapolation> extrapolations;
+  std::optional<planner::SavingPrediction> saving;  // if asked for
 };
 
 struct SimulationReportOptions {
@@ -38,6 +40,7 @@ struct SimulationReportOptions {
   bool memory_timelines = false;
   bool communication = false;
   double memory_reserve = sim::kMemoryReserve;
+  std::optional<planner::SavingIntervals> saving = {};
 };
 
 /// Lowers the plan and plays it on the cluster. Where spans or all ranks are asked for, all ranks

@@ -1,5 +1,6 @@
 #include "core/json_fields.hpp"
 #include "extrapolation_json.hpp"
+#include "program/trace/saving_fields.hpp"
 #include "reports/comparison.hpp"
 
 namespace meshplan::reports {
@@ -90,6 +91,7 @@ std::string to_json(const Comparison& c) {
     root["allocator"].push_back({{"name", peak.name},
                                  {"predicted_bytes", peak.predicted_bytes},
                                  {"measured_bytes", peak.measured_bytes}});
+  if (c.saving.disk.predicted) root["saving"] = write_json(c.saving);
   if (c.kernels) root["kernels"] = kernels_json(*c.kernels);
   if (c.interval) root["interval_80_s"] = {c.interval->low_s, c.interval->high_s};
   if (!c.extrapolations.empty()) root["extrapolations"] = extrapolations_json(c.extrapolations);

@@ -36,6 +36,19 @@ std::string shortened(const std::string& name) {
   return name.size() <= kLongestName ? name : name.substr(0, kLongestName - 3) + "...";
 }
 
+/// What one save costs, if the run saved there while it went on.
+void add_saving(Table& steps, std::string_view place, const program::SavingTimes& saving) {
+  if (saving.saves == 0 || !saving.predicted) return;
+  const auto predicted = static_cast<double>(saving.predicted->bytes);
+  const auto measured = static_cast<double>(saving.bytes);
+  steps.rows.push_back({fmt::format("saved to {} by a rank, MiB", place), mib(predicted),
+                        mib(measured), error_of(predicted, measured)});
+  steps.rows.push_back({fmt::format("stall of a save to {}, ms", place),
+                        milliseconds(saving.predicted->stall_s),
+                        milliseconds(saving.stall_of_save_s()),
+                        error_of(saving.predicted->stall_s, saving.stall_of_save_s())});
+}
+
 std::string steps_text(const Comparison& c) {
   Table steps{.columns = {{"", Align::Left}, {"predicted"}, {"measured"}, {"error"}}, .rows = {}};
   steps.rows.push_back({"step time, ms", milliseconds(c.predicted.median_s),
@@ -48,6 +61,8 @@ std::string steps_text(const Comparison& c) {
     steps.rows.push_back({fmt::format("peak {} by PyTorch, MiB", peak.name),
                           mib(peak.predicted_bytes), mib(peak.measured_bytes),
                           error_of(peak.predicted_bytes, peak.measured_bytes)});
+  add_saving(steps, "disk", c.saving.disk);
+  add_saving(steps, "memory", c.saving.memory);
   std::string text = to_text(steps);
   if (c.measured.steps > 1)
     text += fmt::format("measured: median of {} steps after {} of warm-up; p10 {}, p90 {} ms\n",

@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "program/lower/lower.hpp"
-#include "program/memory/saved_state.hpp"
+#include "program/memory/saved_share.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/os/host_info.hpp"
 
@@ -40,7 +40,7 @@ void check_memory(const program::Plan& plan, int ranks_on_host, int state_copies
   for (const program::Program& program : program::lower_all(plan))
     largest = std::max(
         largest, static_cast<double>(program.memory.total_bytes() + program.memory.host_bytes() +
-                                     state_copies * program::saved_state_bytes(program)));
+                                     state_copies * program::saved_bytes(program).fullest_rank));
   const double needed = largest * ranks_on_host;
   const auto available = static_cast<double>(detect_host().available_memory_bytes);
   if (available > 0 && needed > available)

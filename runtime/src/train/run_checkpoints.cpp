@@ -248,7 +248,7 @@ int RunCheckpoints::after_step(const StepEnd& step) {
   if (run_.losses.size() >= kLossesKept) run_.losses.erase(run_.losses.begin());
   run_.losses.push_back(step.loss);
   run_.loss_scale = step.loss_scale;
-  saving_.steps_s += step.seconds;
+  steps_s_ += step.seconds;
   schedule_.add_step(step.seconds);
   if (writer_) writer_->check();
   if (schedule_.is_open() && writer_->is_idle()) complete_save();
@@ -351,6 +351,8 @@ program::SavingReport RunCheckpoints::report() const {
   report.memory.stall_s = figures[1];
   report.disk.bytes = static_cast<std::int64_t>(figures[2]);
   report.memory.bytes = static_cast<std::int64_t>(figures[3]);
+  for (program::SavingTimes* place : {&report.disk, &report.memory})
+    place->stall_share = steps_s_ > 0 ? place->stall_s / steps_s_ : 0;
   return report;
 }
 

@@ -96,6 +96,7 @@ class RunCheckpoints {
   SaveSchedule schedule_;
   std::unique_ptr<MemorySaver> memory_;
   program::SavingReport saving_;
+  double steps_s_ = 0;  // of all steps, without what saving added
 };
 
 }  // namespace meshplan::runtime

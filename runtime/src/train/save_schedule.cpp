@@ -1,6 +1,5 @@
 #include "train/save_schedule.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -30,11 +29,8 @@ void SaveSchedule::begin(int step, double stall_s) {
 std::string SaveSchedule::complete(double write_s) {
   is_open_ = false;
   if (!mtbf_s_) return "";
-  // A save waits for the one before, so the interval is not shorter than one takes.
-  const double interval_s = std::max(best_checkpoint_interval_s(stall_s_, *mtbf_s_), write_s);
-  constexpr double kMostSteps = 1e9;
-  const int steps = static_cast<int>(
-      std::clamp(std::ceil(interval_s / std::max(step_s_, 1e-9)), 1.0, kMostSteps));
+  const int steps = checkpoint_interval_steps(
+      {.stall_s = stall_s_, .complete_s = write_s, .step_s = step_s_}, *mtbf_s_);
   next_ = saved_step_ + steps;
   if (10 * std::abs(steps - said_) < said_) return "";
   said_ = steps;

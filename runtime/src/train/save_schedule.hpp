@@ -7,7 +7,7 @@
 namespace meshplan::runtime {
 
 /// Every so many steps; or, given the job's mean time between failures, at the interval for which
-/// it is expected to end soonest (best_checkpoint_interval_s), from what saves and steps take here.
+/// it is expected to end soonest (checkpoint_interval_steps), from what saves and steps take here.
 /// Until one save is measured the second step is due.
 class SaveSchedule {
  public:

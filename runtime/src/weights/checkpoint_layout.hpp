@@ -6,7 +6,7 @@
 //   program::MatrixPiece  a rectangle of a parameter seen as a matrix, local and global
 //   program::HeldRun      an interval of the flat parameters, and where it lies in a region
 //   program::BlockRun     an interval of the flat gradients, and its first block when compressed
-//   SnapshotRun           an interval of the flat parameters, in a region and in the snapshot
+//   program::SnapshotRun  an interval of the flat parameters, in a region and in the snapshot
 //   PlacedBox             a box of a global parameter, and where it lies in the flat regions
 //   CheckpointPiece       a box of a global parameter, and where it lies in a checkpoint's files
 #pragma once
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "program/memory/saved_state.hpp"
+#include "program/memory/saved_share.hpp"
 #include "program/zero/zero.hpp"
 #include "runtime/weights/tensor_box.hpp"
 
@@ -38,32 +38,16 @@ std::vector<PlacedBox> held_boxes(const program::Program& program,
 std::vector<PlacedBox> held_boxes(const program::Program& program,
                                   const program::Coordinates& place);
 
-/// The place of a rank among those that save a model.
-struct SaverPlace {
-  program::Coordinates coordinates;
-  program::ShardPlace shard = {};
-  int dense_replica = 0;   // among the ranks that hold the same dense parameters
-  int expert_replica = 0;  // among those that hold the same experts
-};
-SaverPlace saver_place(const program::Plan& plan, int rank);
-
-/// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
-/// where it lies in a region.
-struct SnapshotRun {
-  program::FlatRange range;
-  std::int64_t offset = 0;
-  std::int64_t position = 0;
-};
-
+using program::compression_error_state;
+using program::kSumErrorState;
 using program::kWeights;
+using program::saved_states;
+using program::saver_place;
+using program::SaverPlace;
+using program::snapshot_runs;
+using program::SnapshotRun;
 using program::state_regions;
 using program::StateRegion;
-
-/// What this rank saves of a state. It saves all that its own compression lost. Other states are
-/// divided equally among the replicas, so that all of them write; with ZeRO a rank saves what it
-/// owns, in hybrid sharding an equal part of that for each rank that owns the same.
-std::vector<SnapshotRun> snapshot_runs(const program::Program& program, const StateRegion& state,
-                                       const SaverPlace& place);
 
 /// What a rank's region holds of a state.
 std::vector<program::HeldRun> held_runs(const program::Program& program, const StateRegion& state,
@@ -74,14 +58,5 @@ std::vector<program::HeldRun> held_runs(const program::Program& program, const S
 /// once.
 std::vector<PlacedBox> saved_boxes(const program::Program& program,
                                    const program::Coordinates& place, program::FlatRange range);
-
-/// What the compression of gradients lost, by the number of the rank among those that sum a
-/// parameter's, and of the sums. Which rank adds it to its next gradients does not change the sum
-/// over all ranks.
-std::string compression_error_state(int replica);
-constexpr const char* kSumErrorState = "sum_error";
-
-/// What a rank saves: state_regions, and what its compression lost.
-std::vector<StateRegion> saved_states(const program::Program& program, const SaverPlace& place);
 
 }  // namespace meshplan::runtime

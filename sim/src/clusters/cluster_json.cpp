@@ -237,6 +237,9 @@ void fields(Visitor& v, Cluster& c) {
   v.optional("host_memory_gib", c.host_memory_gib,
              "of each host of GPUs, which what is offloaded shares; 0 = not known",
              between(0, limits::kRate));
+  v.unusual("storage_gb_per_s", c.storage_gb_per_s, 0.0,
+            "that all nodes together write to the file system of checkpoints; 0 = not known",
+            between(0, limits::kRate));
   v.required("device", c.device, "what a rank computes on");
   v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other types");
   v.optional("fabric", c.fabric, "levels, innermost first");

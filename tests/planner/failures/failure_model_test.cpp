@@ -1,5 +1,6 @@
 #include "planner/failures/failure_model.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -133,7 +134,10 @@ TEST_CASE("Spares and a partner's memory raise goodput", "[planner][failures]") 
   const Goodput partner = goodput();
   CHECK(partner.goodput > spared.goodput);
   CHECK(partner.interval_s < spared.interval_s);
-  CHECK(partner.checkpoint.host_node_bytes == Approx(3 * spared.checkpoint.host_node_bytes));
+  // Three states of a rank's own and three of another node's (docs/checkpoints.md), beside one copy
+  // on its way to the file system.
+  CHECK(partner.checkpoint.host_node_bytes == Approx(6 * spared.checkpoint.host_node_bytes));
+  CHECK(partner.checkpoint.stall_s > spared.checkpoint.stall_s);  // for it reads for hashes, too
 }
 
 TEST_CASE("A checkpoint is not begun before the last is written", "[planner][failures]") {
@@ -142,6 +146,29 @@ TEST_CASE("A checkpoint is not begun before the last is written", "[planner][fai
   const double write_s = slow.costs(plan).checkpoint.lag_s;
   CHECK(write_s == Approx(slow.costs(plan).checkpoint.bytes / 1e7));
   CHECK(slow.goodput(plan, 1).interval_s == Approx(write_s));
+}
+
+TEST_CASE("A file system is as fast as stated, else as the cluster says, else assumed",
+          "[planner][failures]") {
+  const program::Plan plan = plan_of("gpt2-124m", {.dp = 8}, 16);
+  sim::Cluster cluster = nodes(1);
+  const auto lag_times_rate = [&](const FailureAssumptions& assumptions, double gb_per_s) {
+    const FailureModel model(plan.model, {}, cluster, assumptions);
+    const CheckpointCosts costs = model.costs(plan).checkpoint;
+    return costs.lag_s * gb_per_s * 1e9 / costs.bytes;
+  };
+  CHECK(lag_times_rate({}, 1) == Approx(1));
+  const auto mentions_storage = [&] {
+    const auto lines = FailureModel(plan.model, {}, cluster, {}).assumed();
+    return std::ranges::any_of(lines, [](const std::string& line) {
+      return line.find("file system") != std::string::npos;
+    });
+  };
+  CHECK(mentions_storage());
+  cluster.storage_gb_per_s = 4;
+  CHECK(lag_times_rate({}, 4) == Approx(1));
+  CHECK_FALSE(mentions_storage());
+  CHECK(lag_times_rate({.storage_gb_per_s = 7}, 7) == Approx(1));
 }
 
 TEST_CASE("Assumptions that cannot be are refused", "[planner][failures]") {

@@ -109,6 +109,31 @@ TEST_CASE("the log of our own runs is read, too", "[planner][logs]") {
   CHECK(run.step_times_s == Times{0.25, 0.5});
 }
 
+TEST_CASE("the summary of our own log says what saving cost", "[planner][logs]") {
+  const std::string step =
+      program::to_json_line(program::StepReport{.step = 1, .loss = 2.5, .seconds = 0.25}) + "\n";
+  CHECK_FALSE(parse(step).saving);
+  const std::string none =
+      R"("disk":{"saves":0,"skipped":0,"stall_s":0,"stall_share":0,"bytes_per_rank":0})";
+  const auto summary = [&](const std::string& memory) {
+    return step + R"({"kind":"summary","schema_version":1,"saving":{)" + none + R"(,"memory":)" +
+           memory + "}}\n";
+  };
+  const std::string measured =
+      R"("saves":5,"skipped":1,"stall_s":1.5,"stall_share":0.01,"bytes_per_rank":2048)";
+  const LoggedRun run = parse(summary("{" + measured + "}"));
+  REQUIRE(run.saving);
+  CHECK(run.saving->memory ==
+        program::SavingTimes{
+            .saves = 5, .skipped = 1, .stall_s = 1.5, .stall_share = 0.01, .bytes = 2048});
+  CHECK(run.saving->memory.stall_of_save_s() == Approx(0.3));
+  const LoggedRun later =
+      parse(summary("{" + measured + R"(,"predicted":{"stall_s":0.2,"bytes_per_rank":2048}})"));
+  CHECK(later.saving->memory.predicted == program::PredictedSave{0.2, 2048});
+  CHECK_THAT(log_refusal(summary(R"({"saves":5})")), Contains("train.log:2: saving"));
+  CHECK_FALSE(parse(step + R"({"kind":"summary","schema_version":1})" + "\n").saving);
+}
+
 TEST_CASE("logs state what the allocator held at most", "[planner][logs]") {
   const LoggedRun megatron = parse(
       "[Rank 0] (after 10 iterations) memory (MB) | allocated: 1000.0 | max allocated: 6144.5 | "

@@ -1,5 +1,6 @@
 #include "weights/checkpoint_layout.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <numeric>
@@ -51,6 +52,32 @@ models::ModelSpec mixtral_style() {
   return model;
 }
 
+/// Elements that a rank saves of a state, counted by the boxes that are copied.
+std::int64_t elements_in_boxes(const Program& program, const StateRegion& state,
+                               const SaverPlace& place) {
+  std::int64_t sum = 0;
+  for (const SnapshotRun& run : snapshot_runs(program, state, place))
+    for (const PlacedBox& placed : saved_boxes(program, place.coordinates, run.range))
+      sum += elements(placed.box.size);
+  return sum;
+}
+
+/// program::saved_bytes, by the boxes that are copied.
+program::SavedBytes bytes_in_boxes(const program::Plan& plan) {
+  program::SavedBytes bytes;
+  const program::Mesh mesh = program::mesh_of(plan);
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const Program program = program::lower(plan, mesh.coordinates(rank).pp);
+    const SaverPlace place = saver_place(plan, rank);
+    std::int64_t saved = 0;
+    for (const StateRegion& state : saved_states(program, place))
+      saved += 4 * elements_in_boxes(program, state, place);
+    bytes.all_ranks += saved;
+    bytes.fullest_rank = std::max(bytes.fullest_rank, saved);
+  }
+  return bytes;
+}
+
 Cover saved_by_all(const program::Plan& plan) {
   Cover cover;
   const program::Mesh mesh = program::mesh_of(plan);
@@ -96,6 +123,10 @@ TEST_CASE("all ranks together save every element of the model once",
       plan.zero_shard_group = one.zero_shard_group;
       plan.bucket_bytes = 16 << 10;
       CAPTURE(model.name, program::to_string(one.parallel), one.zero_stage);
+      const program::SavedBytes counted = program::saved_bytes(program::lower_all(plan));
+      const program::SavedBytes copied = bytes_in_boxes(plan);
+      CHECK(counted.all_ranks == copied.all_ranks);
+      CHECK(counted.fullest_rank == copied.fullest_rank);
       Cover cover = saved_by_all(plan);
       const Program whole = program::lower(program::test::make_plan(model, {}), 0);
       CHECK(cover.size() == whole.parameters.size());

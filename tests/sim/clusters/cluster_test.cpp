@@ -133,6 +133,19 @@ TEST_CASE("The hash follows the content", "[sim][cluster]") {
   CHECK(before != hash_of(cluster));
 }
 
+TEST_CASE("The file system's bandwidth is in the file where it is known", "[sim][cluster]") {
+  Cluster cluster = load_cluster_preset("cpu-host");
+  const std::string unknown = hash_of(cluster);
+  CHECK_THAT(to_json(cluster), !Catch::Contains("storage_gb_per_s"));
+  CHECK_THAT(cluster_schema(), Catch::Contains("storage_gb_per_s"));
+  cluster.storage_gb_per_s = 0.4;
+  CHECK(parse_cluster(to_json(cluster), "now") == cluster);
+  CHECK(hash_of(cluster) != unknown);
+  cluster.storage_gb_per_s = -1;
+  CHECK_THROWS_WITH(parse_cluster(to_json(cluster), "below"),
+                    Catch::Contains("storage_gb_per_s") && Catch::Contains("at least 0"));
+}
+
 TEST_CASE("A cluster file from before keeps no reference speed", "[sim][cluster]") {
   Cluster cluster = load_cluster_preset("cpu-host");
   CHECK(cluster.reference == ReferenceSpeed{});

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "core/units.hpp"
 #include "sim/run_cases.hpp"
 
 namespace meshplan::sim {
@@ -10,9 +11,23 @@ namespace meshplan::sim {
 // copy over the link, and one reading for the hashes.
 TEST_CASE("Keeping a state in memory costs a copy to the host and a reading of it", "[sim]") {
   const Cluster cluster = load_data_sheet("dgx-a100");
-  CHECK(saving_stall_seconds(std::int64_t{256} << 30, cluster) ==
-        Approx((256.0 * (1 << 30)) * (1 / 25.6e9 + 1 / 40.96e9)).epsilon(1e-4));
+  const double bytes = 256 * kGib;
+  CHECK(checkpoint_stall_seconds(bytes, cluster) == Approx(bytes / 25.6e9).epsilon(1e-4));
+  CHECK(saving_stall_seconds(bytes, cluster) ==
+        Approx(bytes * (1 / 25.6e9 + 1 / 40.96e9)).epsilon(1e-4));
   CHECK(saving_stall_seconds(0, cluster) < 1e-4);
+}
+
+// A core streams 0.8 * 12 GB/s, and 16 of them share 96 GB/s: a copy reads and writes, hashes read.
+TEST_CASE("A processor copies a state through its memory, which the ranks share", "[sim]") {
+  const Cluster host = load_data_sheet("cpu-host");
+  const double bytes = kGib;
+  const Cluster two = with_ranks(host, 2);
+  CHECK(checkpoint_stall_seconds(bytes, two) == Approx(2 * bytes / 9.6e9).epsilon(1e-3));
+  CHECK(saving_stall_seconds(bytes, two) == Approx(3 * bytes / 9.6e9).epsilon(1e-3));
+  const Cluster all = with_ranks(host, 16);
+  CHECK(checkpoint_stall_seconds(bytes, all) == Approx(2 * bytes * 16 / 96e9).epsilon(1e-3));
+  CHECK(saving_stall_seconds(bytes, all) == Approx(3 * bytes * 16 / 96e9).epsilon(1e-3));
 }
 
 }  // namespace meshplan::sim

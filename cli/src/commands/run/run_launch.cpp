@@ -48,8 +48,8 @@ program::Plan load_plan(const RunOptions& options) {
 
 void resolve(RunOptions& options) {
   if (options.elastic.range) {
-    if (!options.checkpoint_every) options.checkpoint_every = kElasticCheckpointEvery;
-    if (!options.memory_every) options.memory_every = 1;
+    if (!options.saving.checkpoint_every) options.saving.checkpoint_every = kElasticCheckpointEvery;
+    if (!options.saving.memory_every) options.saving.memory_every = 1;
   }
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
   if (!options.traced_steps)

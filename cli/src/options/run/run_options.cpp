@@ -4,7 +4,6 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "core/parse_number.hpp"
 #include "options/inputs.hpp"
 #include "options/run/run_start.hpp"
 #include "options/whole_run/failure_options.hpp"
@@ -17,32 +16,21 @@ namespace {
 
 /// --checkpoint-every and --mtbf.
 void check_interval(const RunOptions& options) {
-  constexpr int kMost = 1'000'000'000;
-  const auto& every = options.checkpoint_every;
-  const bool is_auto = every == kAutoInterval;
-  if (every && !is_auto && !parse_integer(*every, 0, kMost))
-    throw ConfigError(
-        fmt::format("--checkpoint-every {}: must be a number of steps from 0 to {}, "
-                    "or {}",
-                    *every, kMost, kAutoInterval));
+  saving_intervals(options.saving, options.mtbf);
   if (options.mtbf) mtbf_hours(*options.mtbf);
-  if (is_auto && !options.mtbf)
-    throw ConfigError(
-        "--checkpoint-every auto: needs --mtbf, how long a device runs from one failure to the "
-        "next on average, for example 50000h; or give a number of steps");
-  if (options.mtbf && !is_auto)
+  if (options.mtbf && !options.saving.is_auto())
     throw ConfigError("--mtbf: is for --checkpoint-every auto; add it, or leave --mtbf out");
 }
 
 }  // namespace
 
 void apply_interval(RunOptions& options) {
+  const planner::SavingIntervals intervals = saving_intervals(options.saving, options.mtbf);
   runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
-  checkpoints.memory.every = options.memory_every.value_or(0);
-  if (options.checkpoint_every == kAutoInterval)
-    checkpoints.device_mtbf_s = mtbf_hours(*options.mtbf) * planner::kHourSeconds;
-  else if (options.checkpoint_every)
-    checkpoints.every = std::stoi(*options.checkpoint_every);
+  checkpoints.every = intervals.checkpoint_every;
+  checkpoints.memory.every = intervals.memory_every;
+  if (intervals.device_mtbf_hours)
+    checkpoints.device_mtbf_s = *intervals.device_mtbf_hours * planner::kHourSeconds;
 }
 
 void check(const RunOptions& options) {
@@ -105,17 +93,9 @@ void add_run_options(Command& command, RunOptions& options) {
   command.group("Checkpoints (docs/checkpoints.md)")
       .option("--checkpoint-dir", options.checkpoint_dir,
               "folder to save to; default: checkpoints, where --checkpoint-every asks for some")
-      .is_path()
-      .option("--checkpoint-every", options.checkpoint_every,
-              "steps between checkpoints; the last step and SIGTERM save too; auto chooses them "
-              "from what a save takes and --mtbf; default: 0, only then")
-      .suggests({kAutoInterval})
-      .option("--mtbf", options.mtbf, std::string(kMtbfHelp) + "; for --checkpoint-every auto")
-      .option("--memory-every", options.memory_every,
-              "steps between copies of the state in the memory of the job's nodes, from which "
-              "--resume latest goes on after a failure; 1 = after each, 0 = none; default: 0, 1 "
-              "with --elastic")
-      .at_least(0)
+      .is_path();
+  add_saving_options(command, options.saving);
+  command.option("--mtbf", options.mtbf, std::string(kMtbfHelp) + "; for --checkpoint-every auto")
       .option("--keep", options.train.checkpoints.keep, "newest checkpoints to keep; 0 = all")
       .at_least(0)
       .option(

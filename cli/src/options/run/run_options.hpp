@@ -11,13 +11,11 @@
 #include "options/inputs.hpp"
 #include "options/optimizer_options.hpp"
 #include "options/run/elastic_options.hpp"
+#include "options/whole_run/saving_options.hpp"
 #include "runtime/train/train.hpp"
 #include "runtime/weights/checkpoint.hpp"
 
 namespace meshplan::cli {
-
-/// Value of --checkpoint-every beside numbers.
-constexpr const char* kAutoInterval = "auto";
 
 struct RunOptions {
   std::optional<std::string> file;
@@ -26,9 +24,8 @@ struct RunOptions {
   std::optional<int> steps;
   std::optional<std::int64_t> seed;
   std::optional<std::string> checkpoint_dir;
-  std::optional<std::string> checkpoint_every;  // steps, or kAutoInterval
-  std::optional<std::string> mtbf;              // of a device
-  std::optional<int> memory_every;
+  SavingOptions saving;
+  std::optional<std::string> mtbf;  // of a device
   std::optional<std::string> resume;
   std::optional<runtime::RunState> resumed;  // of that run; filled in by resolve_start
   std::optional<std::string> change;

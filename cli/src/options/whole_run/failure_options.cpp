@@ -1,5 +1,6 @@
 #include "options/whole_run/failure_options.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/enum_names.hpp"
@@ -23,9 +24,9 @@ void declare(Command& command, GivenFlags& flags, const char* flag, std::optiona
 
 }  // namespace
 
-std::string GivenFlags::first() const {
+std::string GivenFlags::first(const std::vector<std::string>& but) const {
   for (const auto& [flag, is_given] : declared)
-    if (is_given()) return flag;
+    if (is_given() && std::ranges::find(but, flag) == but.end()) return flag;
   return "";
 }
 
@@ -46,7 +47,7 @@ void add_failure_options(Command& command, FailureOptions& options, const std::s
   add("--checkpoint-seconds", options.checkpoint_s,
       "that a checkpoint stops training; default: the copy to host memory");
   add("--storage-bandwidth", options.storage_gb_per_s,
-      "GB/s of the file system, all nodes together; default: 1 a node");
+      "GB/s of the file system, all nodes together; default: the cluster's, else 1 a node");
   add("--detection-seconds", options.detection_s,
       "from a failure until the job is stopped; default: 600");
   add("--restart-seconds", options.start_s,
@@ -110,10 +111,11 @@ planner::PlayOptions play_options(const FailurePlayOptions& options) {
   return play;
 }
 
-void refuse_without_failures(const FailurePlayOptions& play, const FailureOptions& options) {
+void refuse_without_failures(const FailurePlayOptions& play, const FailureOptions& options,
+                             const std::vector<std::string>& but) {
   if (play.failures) return;
   std::string given = play.flags.first();
-  if (given.empty()) given = options.flags.first();
+  if (given.empty()) given = options.flags.first(but);
   if (!given.empty())
     throw ConfigError(fmt::format("{}: belongs to --failures; add that, or leave this out", given));
 }

@@ -23,8 +23,8 @@ double mtbf_hours(const std::string& option);
 /// Options that were declared, to tell which of them the command line gave.
 struct GivenFlags {
   std::vector<std::pair<std::string, std::function<bool()>>> declared;
-  /// The first that was given; empty: none.
-  std::string first() const;
+  /// The first that was given, apart from these; empty: none.
+  std::string first(const std::vector<std::string>& but = {}) const;
 };
 
 struct FailureOptions {
@@ -59,7 +59,9 @@ void add_failure_play_options(Command& command, FailurePlayOptions& options);
 /// @throws ConfigError for what cannot be played
 planner::PlayOptions play_options(const FailurePlayOptions& options);
 
+/// @param but  flags that something else reads
 /// @throws ConfigError for an option of failures where --failures is not given
-void refuse_without_failures(const FailurePlayOptions& play, const FailureOptions& options);
+void refuse_without_failures(const FailurePlayOptions& play, const FailureOptions& options,
+                             const std::vector<std::string>& but = {});
 
 }  // namespace meshplan::cli

@@ -45,8 +45,8 @@ struct FailureAssumptions {
   double start_s = 300;                     // from there until processes have started and met
   std::optional<double> checkpoint_s = {};  // that a checkpoint stops training; absent: computed
   std::optional<double> interval_s = {};    // of training between checkpoints; absent: the best
-  std::optional<double> storage_gb_per_s =
-      {};                    // all nodes together; absent: kStorageGbPerSecondOfNode
+  /// All nodes together; absent: Cluster::storage_gb_per_s, else kStorageGbPerSecondOfNode.
+  std::optional<double> storage_gb_per_s = {};
   double repair_hours = 24;  // until a node that failed is back
   int spare_nodes = 0;       // that stand by, and replace one at once
   bool operator==(const FailureAssumptions&) const = default;
@@ -168,9 +168,6 @@ class FailureModel {
   Elements elements_of_stage(const program::Plan& plan, int stage,
                              const std::vector<int>& layers) const;
   CheckpointCosts checkpoint_costs(const program::Plan& plan) const;
-  double storage_bytes_per_s() const;
-  double partner_seconds(double bytes) const;
-  double partner_load_seconds(double rank_bytes, double held_bytes) const;
 
   sim::Cluster cluster_;
   FailureAssumptions assumptions_;

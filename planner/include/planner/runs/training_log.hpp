@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/text_blocks.hpp"
 #include "program/plan/plan.hpp"
+#include "program/trace/saving_report.hpp"
 
 namespace meshplan::planner {
 
@@ -23,6 +25,8 @@ struct LoggedRun {
   // The most that PyTorch's allocator held on a rank that says so; 0: none does.
   double allocated_bytes = 0;
   double reserved_bytes = 0;
+  /// Of `meshplan run`: what the last of its summaries says.
+  std::optional<program::SavingReport> saving = {};
 };
 
 /// Reads lines of Megatron-LM (also of Megatron-DeepSpeed), torchtitan, nanotron, DeepSpeed's timer

@@ -1,7 +1,6 @@
 // What training keeps of every parameter, and so what a checkpoint holds.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,9 +23,5 @@ constexpr const char* kWeights = "weights";
 /// The states of a program: its fp32 weights (those of frozen parameters in the compute dtype, as
 /// they have no other), then the optimizer's moments.
 std::vector<StateRegion> state_regions(const Program& program);
-
-/// Bytes of the state that a rank saves: its share of all parameters' in fp32, and what compression
-/// lost. Saving takes as much host memory for the copy of it.
-std::int64_t saved_state_bytes(const Program& program);
 
 }  // namespace meshplan::program

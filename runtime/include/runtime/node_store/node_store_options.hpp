@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "program/memory/saved_share.hpp"
+
 namespace meshplan::runtime {
 
 /// Copies of the state in the memory of the job's nodes (docs/checkpoints.md).
@@ -13,12 +15,7 @@ struct NodeStoreOptions {
   std::string root = "/dev/shm";   // where shared memory is mounted
 };
 
-/// Sets of a share that a store keeps: two complete ones, and the one that is written.
-constexpr int kSharesKept = 3;
-
-/// States of a rank's size that lie in its node's memory: of its own, and of a rank of another node.
-constexpr int kept_states(int num_nodes) {
-  return num_nodes > 1 ? 2 * kSharesKept : kSharesKept;
-}
+using program::kept_states;
+using program::kSharesKept;
 
 }  // namespace meshplan::runtime

@@ -1,16 +1,19 @@
-// What keeping the state of a run in host memory takes (docs/checkpoints.md).
+// What copying the state of a run into host memory takes (docs/checkpoints.md). All ranks of a node
+// copy at once. What is sent and written after that, beside training, is not counted.
 #pragma once
-
-#include <cstdint>
-
-#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {
 
-/// Seconds for which a step is held up while a rank copies what it saves into its node's memory:
-/// one copy from the device, and one more reading of it for the hashes. What is sent and written
-/// after that is not counted.
-/// @param bytes  program::saved_state_bytes
-double saving_stall_seconds(std::int64_t bytes, const Cluster& cluster);
+struct Cluster;
+
+/// Seconds for which a step is held up while each rank copies what a checkpoint on the disk holds
+/// of it: one copy from the device. A processor reads and writes its memory for that, and the ranks
+/// of a host share its bandwidth.
+/// @param bytes  of a rank: program::SavedBytes::fullest_rank
+double checkpoint_stall_seconds(double bytes, const Cluster& cluster);
+
+/// The same while each rank copies its state into its node's memory: the copy, and one more reading
+/// of it for the hashes.
+double saving_stall_seconds(double bytes, const Cluster& cluster);
 
 }  // namespace meshplan::sim
