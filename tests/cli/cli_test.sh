@@ -49,6 +49,26 @@ expect 0 "dp3" plan --model tiny-llama --cluster cpu-host --gpus 3 --global-batc
 expect 2 "uneven_batch is of meshplan's own program" simulate --model llama3-8b --cluster dgx-h100 --gpus 8 \
   --global-batch 12 --seq-len 4096 --uneven-batch --software megatron-core
 
+# --- ranks that compute more slowly
+deep=(--model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 32 --seq-len 2048)
+expect 0 "rank 5 computes 2 x as long" plan "${deep[@]}" --tp 2 --pp 4 --schedule 1f1b --slow-rank 5:2 \
+  --out slow.json
+expect 0 "rank 5 computes 2 x as long" simulate slow.json
+expect 0 "rank 1 computes 1.5 x as long" simulate slow.json --slow-rank 1:1.5
+python3 - <<'PY' || fail "the slow rank's stage has no fewer layers than others"
+import json
+plan = json.load(open("slow.json"))
+assert plan["cluster"]["slow_ranks"] == [{"rank": 5, "times": 2.0}], plan["cluster"]["slow_ranks"]
+layers = plan["layers_per_stage"]
+assert sum(layers) == 32 and len(layers) == 4 and layers[2] < min(layers[:2] + layers[3:]), layers
+PY
+expect 2 "--slow-rank 3: expected RANK:TIMES" simulate slow.json --slow-rank 3
+expect 2 "--slow-rank 3:0.5: expected RANK:TIMES" simulate slow.json --slow-rank 3:0.5
+expect 2 "--slow-rank 3:2: rank 3 is given twice" simulate slow.json --slow-rank 3:1.5 --slow-rank 3:2
+expect 2 "got 8, but the 8 ranks are numbered 0 to 7" simulate slow.json --slow-rank 8:2
+expect 2 "has slow ranks, with which runs of software 'megatron-core' are not predicted" \
+  simulate "${deep[@]}" --slow-rank 0:2 --software megatron-core
+
 # --- settings of the optimizer
 expect 0 "--learning-rate" plan --help
 expect 0 "step time" plan --model tiny-llama "${small[@]}" --lr 1e-3 --warmup-steps 10 --decay-steps 90 \

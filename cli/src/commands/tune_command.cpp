@@ -47,6 +47,10 @@ void check(const TuneOptions& options) {
   if (!options.request.plan.set.empty())
     throw ConfigError(fmt::format("--set {}: tune measures the machine as it is; leave it out",
                                   options.request.plan.set.front()));
+  if (!options.request.plan.slow_ranks.empty())
+    throw ConfigError(
+        fmt::format("--slow-rank {}: tune measures the machine as it is; leave it out",
+                    options.request.plan.slow_ranks.front()));
   if (!(options.policy.most_seconds > 0))
     throw ConfigError(
         fmt::format("--most-seconds {:g}: must be more than 0", options.policy.most_seconds));

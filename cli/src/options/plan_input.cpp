@@ -73,6 +73,7 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
   if (options.cluster) loaded.cluster = sim::with_ranks(loaded.cluster, ranks);
   loaded.cluster =
       changed_cluster(loaded.cluster, what_if.cluster, loaded.plan.stack.software, loaded.changes);
+  loaded.cluster = with_slow_ranks(loaded.cluster, options.slow_ranks, loaded.changes);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
         fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}; --gpus {} "

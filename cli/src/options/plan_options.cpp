@@ -124,6 +124,7 @@ void add_cluster_options(Command& command, PlanOptions& options) {
       .beside_plan();
   add_stack_options(command, options.stack);
   add_set_option(command, options.set);
+  add_slow_rank_option(command, options.slow_ranks);
 }
 
 void add_workload_options(Command& command, PlanOptions& options) {
@@ -381,6 +382,7 @@ ResolvedRequest resolve(PlanOptions options) {
   program::Stack stack;
   take_stack(options.stack, stack);
   cluster = changed_cluster(cluster, what_if.cluster, stack.software, resolved.changes);
+  cluster = with_slow_ranks(cluster, options.slow_ranks, resolved.changes);
   planner::Constraints constraints = options.constraints;
   if (options.recompute_modules)
     constraints.recompute_modules = recompute_modules(*options.recompute_modules);

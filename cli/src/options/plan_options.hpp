@@ -35,15 +35,16 @@ struct PlanOptions {
   std::optional<std::string> freeze;
   AdapterOptions adapters;
   std::optional<std::string> recompute_modules;
-  std::vector<std::string> set;      // --set: see what_if.hpp
-  planner::Constraints constraints;  // most flags are parsed straight into it
+  std::vector<std::string> set;         // --set: see what_if.hpp
+  std::vector<std::string> slow_ranks;  // "3:1.5": likewise
+  planner::Constraints constraints;     // most flags are parsed straight into it
   ForeignOptions foreign;
 };
 
 constexpr const char* kWorkloadGroup = "What to train, and on what";
 constexpr const char* kParallelGroup = "How to parallelize it";
 
-/// --cluster --software --stack --set: where a plan runs, and on what
+/// --cluster --software --stack --set --slow-rank: where a plan runs, and on what
 void add_cluster_options(Command& command, PlanOptions& options);
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer, and
 /// the settings of the optimizer

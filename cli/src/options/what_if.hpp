@@ -1,4 +1,5 @@
-// --set: what if a figure of the cluster, or a value of a plan's file, were another?
+// --set: what if a figure of the cluster, or a value of a plan's file, were another? --slow-rank:
+// what if a rank computed more slowly?
 #pragma once
 
 #include <string>
@@ -11,6 +12,16 @@ namespace meshplan::cli {
 
 /// --set FIGURE=FACTOR|PATH=VALUE
 void add_set_option(Command& command, std::vector<std::string>& settings);
+
+/// --slow-rank RANK:TIMES
+void add_slow_rank_option(Command& command, std::vector<std::string>& ranks);
+
+/// The cluster with these slow ranks ("3:1.5"), beside those that it has.
+/// @param changes  gets what was changed, in words
+/// @throws ConfigError for anything else, a rank that the cluster lacks, and one that is given
+/// twice
+sim::Cluster with_slow_ranks(const sim::Cluster& cluster, const std::vector<std::string>& ranks,
+                             std::vector<std::string>& changes);
 
 /// The settings of one command line, by what they change. One option serves both: no value of a
 /// plan's file is called as a figure or value of a cluster is.

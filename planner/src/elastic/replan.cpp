@@ -1,7 +1,9 @@
 #include "planner/elastic/replan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <optional>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "planner/search/reasons.hpp"
 #include "planner/search/space.hpp"
 #include "program/plan/parallel_config.hpp"
+#include "search/stage_division.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/stacks/stack_memory.hpp"
 
@@ -49,13 +52,23 @@ SearchRequest search_request(const ReplanRequest& request) {
   return search;
 }
 
+/// The plan's own ranks, in its order, for StageDivision.
+SearchRequest division_request(SearchRequest search, const program::Plan& plan) {
+  search.constraints.rank_order = plan.rank_order;
+  return search;
+}
+
 class Replanner {
  public:
   explicit Replanner(const ReplanRequest& request)
-      : request_(request), search_(search_request(request)) {}
+      : request_(request),
+        search_(search_request(request)),
+        division_request_(division_request(search_, request.plan)),
+        division_(division_request_) {}
 
-  /// The fastest plan that differs from the one before in dp, and what follows from it; nothing
-  /// where dp cannot use all ranks, or no such plan obeys the rules and fits.
+  /// The fastest plan that differs from the one before in dp, in the division of its layers where
+  /// ranks differ in speed, and in what follows from these; nothing where dp cannot use all ranks,
+  /// or no such plan obeys the rules and fits.
   std::optional<Replanned> with_other_dp() {
     const program::ParallelConfig& before = request_.plan.parallel;
     const int ranks = request_.cluster.num_ranks();
@@ -68,8 +81,8 @@ class Replanner {
     std::optional<Replanned> best;
     for (const int size : uneven_sizes(request_.plan.workload.global_batch_size, ranks / replica,
                                        kMostTimes * request_.plan.micro_batch_size)) {
-      std::optional<Replanned> priced = priced_with(ranks / replica, size);
-      if (priced && (!best || priced->step_time_s < best->step_time_s)) best = std::move(priced);
+      for (std::optional<Replanned>& one : priced_with(ranks / replica, size))
+        if (one && (!best || one->step_time_s < best->step_time_s)) best = std::move(one);
     }
     return best;
   }
@@ -108,7 +121,20 @@ class Replanner {
   }
 
  private:
-  std::optional<Replanned> priced_with(int dp, int micro_batch_size) {
+  /// With the layers divided as before, and by the speed of stages where that is another division.
+  std::array<std::optional<Replanned>, 2> priced_with(int dp, int micro_batch_size) {
+    program::Plan plan = plan_with(dp, micro_batch_size);
+    std::array<std::optional<Replanned>, 2> priced;
+    std::vector<int> layers = division_.layers(candidate_of(plan));
+    priced[0] = price(plan);
+    if (layers.empty() || layers == program::resolved_layers_per_stage(plan)) return priced;
+    plan.layers_per_stage = std::move(layers);
+    plan.count_ends_as_layers = false;
+    priced[1] = price(std::move(plan));
+    return priced;
+  }
+
+  program::Plan plan_with(int dp, int micro_batch_size) const {
     program::Plan plan = request_.plan;
     const bool default_buckets = plan.bucket_bytes == default_bucket_bytes(plan.parallel);
     plan.parallel.dp = dp;
@@ -119,6 +145,10 @@ class Replanner {
     plan.uneven_batch = plan.workload.global_batch_size % round != 0;
     if (plan.zero_shard_group > 0 && dp * plan.parallel.cp % plan.zero_shard_group != 0)
       plan.zero_shard_group = 0;
+    return plan;
+  }
+
+  std::optional<Replanned> price(program::Plan plan) {
     const std::vector<program::Violation> broken = broken_rules(plan);
     if (!broken.empty()) {
       why_not_dp_ = broken.front().message;
@@ -137,19 +167,26 @@ class Replanner {
   }
 
   Replanned finished(Replanned chosen) const {
-    chosen.change = fmt::format("{} -> {}", describe(candidate_of(request_.plan)),
-                                describe(candidate_of(chosen.plan)));
+    chosen.change = fmt::format("{} -> {}", layout_text(request_.plan), layout_text(chosen.plan));
     chosen.plan.prediction->reasons = {chosen.reason};
     return chosen;
   }
 
   const ReplanRequest& request_;
   SearchRequest search_;
+  SearchRequest division_request_;
+  StageDivision division_;
   std::string why_not_dp_;
   std::string why_none_ = "no plan fits";
 };
 
 }  // namespace
+
+std::string layout_text(const program::Plan& plan) {
+  const std::string layout = describe(candidate_of(plan));
+  if (plan.layers_per_stage.empty()) return layout;
+  return fmt::format("{}, layers {}", layout, fmt::join(plan.layers_per_stage, " "));
+}
 
 ReplanOutcome replan(const ReplanRequest& request, const ParallelFor& parallel_for) {
   Replanner replanner(request);

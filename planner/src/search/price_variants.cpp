@@ -184,7 +184,7 @@ class FamilyPricer {
   }
 
   Candidate divided(Candidate candidate) {
-    if (!context_.request.cluster.other_nodes.empty())
+    if (sim::num_types(context_.request.cluster) > 1)
       candidate.layers_per_stage = division_.layers(candidate);
     return candidate;
   }

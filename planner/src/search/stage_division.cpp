@@ -11,7 +11,7 @@
 namespace meshplan::planner {
 namespace {
 
-/// FLOP/s that large products reach on nodes of this type.
+/// FLOP/s that large products reach on ranks of this type.
 double speed_of(const sim::Cluster& cluster, int type, const program::Workload& workload) {
   const sim::Cluster uniform = sim::as_if_all(cluster, type);
   return sim::peak_flop_per_s(uniform, workload) * uniform.device.efficiency.gemm;
@@ -50,7 +50,7 @@ const std::vector<double>& StageDivision::speeds(const program::ParallelConfig& 
   const program::Mesh mesh(parallel,
                            request_.constraints.rank_order.value_or(program::Mesh::kDefaultOrder));
   std::vector<double> of_type;
-  for (int type = 0; type < sim::num_node_types(request_.cluster); ++type)
+  for (int type = 0; type < sim::num_types(request_.cluster); ++type)
     of_type.push_back(speed_of(request_.cluster, type, request_.workload));
   const auto speed = [&](int type) { return of_type[at(type)]; };
   for (const std::vector<int>& types : sim::node_types(request_.cluster, mesh))
@@ -60,7 +60,7 @@ const std::vector<double>& StageDivision::speeds(const program::ParallelConfig& 
 
 std::vector<int> StageDivision::layers(const Candidate& candidate) {
   const auto& pinned = request_.constraints.layers_per_stage;
-  if (!pinned.empty() || request_.cluster.other_nodes.empty()) return pinned;
+  if (!pinned.empty() || sim::num_types(request_.cluster) == 1) return pinned;
   const program::ParallelConfig& parallel = candidate.parallel;
   const int positions = parallel.pp * parallel.vpp;
   if (parallel.pp == 1 || request_.model.num_layers < positions) return {};

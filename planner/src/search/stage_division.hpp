@@ -1,4 +1,4 @@
-// How layers are divided among stages that run on nodes of different types.
+// How layers are divided among stages whose devices differ in speed.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class StageDivision {
   /// @param request  must outlive it
   explicit StageDivision(const SearchRequest& request) : request_(request) {}
 
-  /// Layers of each virtual stage, at least one; empty where the even division stands: nodes of one
+  /// Layers of each virtual stage, at least one; empty where the even division stands: ranks of one
   /// type, one stage, pinned layers, fewer layers than virtual stages.
   std::vector<int> layers(const Candidate& candidate);
 

@@ -100,7 +100,8 @@ void fields(Visitor& v, StepReport& r) {
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
   v.required("experts", r.experts, "what the routers did; null without experts");
   v.stated("indexer_loss", r.indexer_loss, "of sparse attention, sum over the layers");
-  v.stated("slow_rank", r.slow_rank, "that has just become slow; the worst, if several have");
+  v.stated("slow_rank", r.slow_rank,
+           "that is slow beside its peers; of several the newest, then the worst");
   v.required("warnings", r.warnings, "what looked wrong");
 }
 

@@ -249,8 +249,11 @@ std::string cluster_line(const sim::Cluster& cluster) {
                                   sim::num_nodes_of(cluster, type) * cluster.devices_per_node,
                                   sim::device_of(cluster, type).name));
   const std::string untimed = untimed_text(cluster);
-  return fmt::format("{}  {}: {}{}{}{}{}", cluster.name, fmt::join(devices, " + "), nodes,
-                     levels.empty() ? "" : ", ", fmt::join(levels, ", "),
+  std::string slow;
+  for (const sim::SlowRank& rank : cluster.slow_ranks)
+    slow += fmt::format("; rank {} computes {:g} x as long", rank.rank, rank.times);
+  return fmt::format("{}  {}: {}{}{}{}{}{}", cluster.name, fmt::join(devices, " + "), nodes,
+                     levels.empty() ? "" : ", ", fmt::join(levels, ", "), slow,
                      untimed.empty() ? "" : "; ", untimed);
 }
 

@@ -42,6 +42,7 @@ std::vector<std::string> Nodes::set_hosts(const std::vector<HostSlots>& hosts) {
     if (std::ranges::find(hosts, node.name, &HostSlots::name) == hosts.end()) {
       node.state = NodeState::Out;
       node.failures.clear();  // it has left, and may come back
+      node.slow.clear();
       node.last_failure = "is not among the hosts any more";
     }
   return joined;
@@ -59,6 +60,7 @@ void Nodes::fail(JobNode& node, int slots, double now_s, const std::string& caus
   std::erase_if(node.failures, [&](double time) { return time < now_s - policy_.window_s; });
   node.failures.push_back(now_s);
   node.lost_slots = std::min(node.slots, node.lost_slots + slots);
+  node.slow.clear();  // which of its slots are left is not known
   node.last_failure = cause;
   // The last one is never left out: there would be nothing to go on with.
   const auto may_be_used = [&](const JobNode& other) {
@@ -70,13 +72,13 @@ void Nodes::fail(JobNode& node, int slots, double now_s, const std::string& caus
     return;
   }
   node.state = NodeState::Suspect;
-  node.retry_at_s = now_s + pause_s(node);
+  node.retry_at_s = now_s + pause_s(node.failures);
 }
 
-/// Doubled with each of the first failures.
-double Nodes::pause_s(const JobNode& node) const {
+/// Doubled with each of the first times that something happened.
+double Nodes::pause_s(const std::vector<double>& times) const {
   constexpr int kMostDoublings = 3;
-  const int doublings = static_cast<int>(node.failures.size()) - 1;
+  const int doublings = static_cast<int>(times.size()) - 1;
   return std::ldexp(policy_.retry_after_s, std::min(doublings, kMostDoublings));
 }
 
@@ -94,7 +96,52 @@ void Nodes::readmit(JobNode& node) {
 }
 
 void Nodes::postpone(JobNode& node, double now_s) {
-  node.retry_at_s = now_s + pause_s(node);
+  node.retry_at_s = now_s + pause_s(node.failures);
+}
+
+void Nodes::note_slow(const std::string& node, int slot, double times, double now_s) {
+  JobNode* found = find(node);
+  if (found == nullptr) return;
+  const auto known = std::ranges::find(found->slow, slot, &SlowSlot::slot);
+  if (known == found->slow.end()) {
+    found->slow.push_back({slot, times});
+    std::ranges::sort(found->slow, {}, &SlowSlot::slot);
+    std::erase_if(found->slowed, [&](double time) { return time < now_s - policy_.window_s; });
+    found->slowed.push_back(now_s);
+  } else {
+    known->times = times;
+  }
+  found->slow_until_s = now_s + pause_s(found->slowed);
+}
+
+std::vector<std::string> Nodes::forget_slow(double now_s) {
+  std::vector<std::string> names;
+  for (JobNode& node : nodes_)
+    if (!node.slow.empty() && now_s >= node.slow_until_s) {
+      node.slow.clear();
+      names.push_back(node.name);
+    }
+  return names;
+}
+
+std::optional<double> Nodes::next_forget_s() const {
+  std::optional<double> next;
+  for (const JobNode& node : nodes_)
+    if (!node.slow.empty()) next = std::min(next.value_or(node.slow_until_s), node.slow_until_s);
+  return next;
+}
+
+std::map<int, double> Nodes::slow_ranks(const std::vector<HostSlots>& placed) const {
+  std::map<int, double> ranks;
+  int first = 0;  // of the host
+  for (const HostSlots& host : placed) {
+    const auto node = std::ranges::find(nodes_, host.name, &JobNode::name);
+    if (node != nodes_.end())
+      for (const SlowSlot& slow : node->slow)
+        if (slow.slot < host.slots) ranks.emplace(first + slow.slot, slow.times);
+    first += host.slots;
+  }
+  return ranks;
 }
 
 std::optional<double> Nodes::next_retry_s() const {

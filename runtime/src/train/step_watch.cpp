@@ -190,9 +190,8 @@ void StepWatch::complete(program::StepReport& report, double own_seconds) {
   for (std::size_t rank = 0; rank < stages_.size(); ++rank)
     computing.push_back(computing_s(static_cast<int>(rank)));
   for (SlowRanks::Found& found : slow_ranks_.check(computing)) {
-    report.warnings.push_back(std::move(found.warning));
-    if (!report.slow_rank || report.slow_rank->times < found.rank.times)
-      report.slow_rank = found.rank;
+    if (!found.warning.empty()) report.warnings.push_back(std::move(found.warning));
+    if (!report.slow_rank) report.slow_rank = found.rank;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/statistics.hpp"
 #include "core/units.hpp"
@@ -15,6 +16,7 @@ constexpr std::size_t kLeastHistory = 8;  // before there is a usual loss
 constexpr double kDeviations = 2.5631;    // of normal noise from the 10th to the 90th percentile
 constexpr double kLeastSpread = 0.01;     // of the median
 constexpr int kSlowSteps = 5;
+constexpr double kKept = 0.8;  // of a slow step's weight with each further one
 
 }  // namespace
 
@@ -44,7 +46,11 @@ std::optional<std::string> LossSpikes::check(double loss) {
 }
 
 SlowRanks::SlowRanks(double factor, std::vector<int> stages)
-    : factor_(factor), stages_(std::move(stages)), slow_steps_(stages_.size()) {}
+    : factor_(factor),
+      stages_(std::move(stages)),
+      slow_steps_(stages_.size()),
+      own_(stages_.size()),
+      others_(stages_.size()) {}
 
 std::vector<SlowRanks::Found> SlowRanks::check(std::span<const double> computing_s) {
   std::vector<Found> found;
@@ -55,17 +61,22 @@ std::vector<SlowRanks::Found> SlowRanks::check(std::span<const double> computing
     for (std::size_t other = 0; other < stages_.size(); ++other)
       if (other != rank && stages_[other] == stages_[rank]) others.push_back(computing_s[other]);
     const double usual = others.empty() ? 0 : median(others);
-    const bool slow = !others.empty() && computing_s[rank] > factor_ * usual;
+    const bool slow = usual > 0 && computing_s[rank] > factor_ * usual;
     slow_steps_[rank] = slow ? slow_steps_[rank] + 1 : 0;
+    own_[rank] = slow ? kKept * own_[rank] + computing_s[rank] : 0;
+    others_[rank] = slow ? kKept * others_[rank] + usual : 0;
+    if (slow_steps_[rank] < kSlowSteps) continue;
+    const double times = own_[rank] / others_[rank];
+    found.push_back({.rank = {.rank = static_cast<int>(rank), .times = times}, .warning = ""});
     if (slow_steps_[rank] == kSlowSteps)
-      found.push_back(
-          {.rank = {.rank = static_cast<int>(rank), .times = computing_s[rank] / usual},
-           .warning = fmt::format(
-               "rank {} has computed {:.2f} x as long as the other ranks of stage {} for {} timed "
-               "steps ({:.1f} ms against {:.1f} ms)",
-               rank, computing_s[rank] / usual, stages_[rank], kSlowSteps,
-               computing_s[rank] * kMilliseconds, usual * kMilliseconds)});
+      found.back().warning = fmt::format(
+          "rank {} has computed {:.2f} x as long as the other ranks of stage {} for {} timed "
+          "steps ({:.1f} ms against {:.1f} ms)",
+          rank, times, stages_[rank], kSlowSteps, computing_s[rank] * kMilliseconds,
+          usual * kMilliseconds);
   }
+  std::ranges::stable_sort(
+      found, {}, [](const Found& one) { return std::pair(one.warning.empty(), -one.rank.times); });
   return found;
 }
 

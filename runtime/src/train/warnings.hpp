@@ -34,7 +34,8 @@ class LossSpikes {
 };
 
 /// A rank is slow if it computes `factor` times as long as the median of the other ranks of its
-/// stage, which do the same work, in several timed steps on end.
+/// stage, which do the same work, in several timed steps on end. How much slower it is, is the mean
+/// over these steps.
 class SlowRanks {
  public:
   /// @param factor  0 = never  @param stages  of each rank
@@ -42,15 +43,17 @@ class SlowRanks {
 
   struct Found {
     program::SlowRank rank;
-    std::string warning;
+    std::string warning;  // at the first step of its slowness; else empty
   };
-  /// Ranks that have just become slow. @param computing_s  of each rank, this step
+  /// Ranks that are slow: those that have just become so first, the worst first among these and
+  /// among the others. @param computing_s  of each rank, this step
   std::vector<Found> check(std::span<const double> computing_s);
 
  private:
   double factor_;
   std::vector<int> stages_;
-  std::vector<int> slow_steps_;  // on end, by rank
+  std::vector<int> slow_steps_;       // on end, by rank
+  std::vector<double> own_, others_;  // seconds of these, by rank; later ones count more
 };
 
 }  // namespace meshplan::runtime

@@ -38,6 +38,7 @@ constexpr std::string_view kFp8 = "fp8";  // a rate of matrix units, not a dtype
 constexpr double kSmallest = 1e-12;       // bound of what must be positive
 constexpr double kLargestTile = 1 << 16;  // rows or columns
 constexpr double kLargestFactor = 1e6;    // of a ratio: larger ones are mistakes
+constexpr double kLargestSlowness = 1e3;  // of a rank that still takes part
 
 /// A flag that files leave out where it is not set.
 template <class Visitor>
@@ -45,6 +46,14 @@ void stated_flag(Visitor& v, std::string_view key, bool& flag, std::string_view 
   std::optional<bool> spelled = flag ? std::optional(true) : std::nullopt;
   v.stated(key, spelled, meaning);
   flag = spelled.value_or(false);
+}
+
+/// A list that files leave out where it is empty.
+template <class Visitor, class T>
+void stated_list(Visitor& v, std::string_view key, std::vector<T>& list, std::string_view meaning) {
+  std::optional<std::vector<T>> spelled = list.empty() ? std::nullopt : std::optional(list);
+  v.stated(key, spelled, meaning);
+  list = spelled.value_or(std::vector<T>{});
 }
 
 }  // namespace
@@ -151,6 +160,14 @@ void fields(Visitor& v, OtherNodes& n) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, SlowRank& s) {
+  v.required("rank", s.rank, "that computes more slowly than others on nodes like its own",
+             between(0, limits::kRanks));
+  v.required("times", s.times, "as long as they take for the same work",
+             between(1, kLargestSlowness));
+}
+
+template <class Visitor>
 void fields(Visitor& v, Protocol& p) {
   v.optional("name", p.name, "e.g. ll, simple", of_name());
   v.optional("base_us", p.base_us, "of a whole collective", between(0, limits::kSeconds));
@@ -242,6 +259,7 @@ void fields(Visitor& v, Cluster& c) {
             between(0, limits::kRate));
   v.required("device", c.device, "what a rank computes on");
   v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other types");
+  stated_list(v, "slow_ranks", c.slow_ranks, "ranks that compute more slowly, ascending");
   v.optional("fabric", c.fabric, "levels, innermost first");
   v.optional("communication", c.communication, "the collective library");
   v.optional("jitter", c.jitter, "part of a step lost to the slowest rank, per doubling of ranks",
@@ -336,6 +354,21 @@ void validate_other_nodes(const Cluster& c, const std::string& file) {
                      c.num_nodes));
 }
 
+void validate_slow_ranks(const Cluster& c, const std::string& file) {
+  int least = 0;
+  for (std::size_t i = 0; i < c.slow_ranks.size(); ++i) {
+    const int rank = c.slow_ranks[i].rank;
+    const auto path = fmt::format("slow_ranks[{}].rank", i);
+    if (rank >= c.num_ranks())
+      fail(file, path,
+           fmt::format("got {}, but the {} ranks are numbered 0 to {}", rank, c.num_ranks(),
+                       c.num_ranks() - 1));
+    if (rank < least)
+      fail(file, path, fmt::format("got {} behind {}: ranks ascend, each once", rank, least - 1));
+    least = rank + 1;
+  }
+}
+
 /// A measurement under a name that nothing looks up, or one that was given twice.
 void validate_measured(const Cluster& c, const std::string& file) {
   std::set<std::string> signatures;
@@ -371,6 +404,7 @@ void validate(const Cluster& c, const std::string& file) {
                      std::int64_t{c.num_nodes} * c.devices_per_node, limits::kRanks));
   validate_peaks(c.device, file, "device.peak_tflop_per_s");
   validate_other_nodes(c, file);
+  validate_slow_ranks(c, file);
   if (c.communication.protocols.empty())
     fail(file, "communication.protocols",
          "needs at least one entry, e.g. [{\"name\": \"simple\"}]");

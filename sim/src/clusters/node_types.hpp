@@ -1,4 +1,4 @@
-// All node types of a cluster at once.
+// All types of a cluster's ranks at once.
 #pragma once
 
 #include <vector>

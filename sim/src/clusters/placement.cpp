@@ -126,6 +126,7 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks) {
         "nodes of each type there are, as in dgx-h100:4+dgx-a100:4",
         num_ranks, cluster.name, num_node_types(cluster), cluster.num_ranks()));
   Cluster resized = cluster;
+  std::erase_if(resized.slow_ranks, [&](const SlowRank& slow) { return slow.rank >= num_ranks; });
   const int per_node = cluster.devices_per_node;
   const bool one_cpu_host = cluster.device.kind == DeviceKind::Cpu && cluster.num_nodes == 1;
   if (num_ranks <= per_node || one_cpu_host) {

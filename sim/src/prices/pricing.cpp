@@ -135,7 +135,7 @@ double model_flops_utilization(const program::Plan& plan, const Cluster& cluster
 
 ProgramPrices price_program(const Program& program, int rank, const program::Mesh& mesh,
                             const Cluster& cluster) {
-  if (cluster.other_nodes.empty()) return ProgramPricer(program, rank, mesh, cluster).run();
+  if (num_types(cluster) == 1) return ProgramPricer(program, rank, mesh, cluster).run();
   const Cluster own = as_if_all(cluster, node_type(cluster, rank));
   return ProgramPricer(program, rank, mesh, own).run();
 }

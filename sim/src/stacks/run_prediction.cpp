@@ -42,6 +42,11 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
         "cluster '{}' has nodes of several types, for which runs of software '{}' are not "
         "predicted; name one preset, or software 'meshplan'",
         data_sheet.name, run.profile));
+  if (!data_sheet.slow_ranks.empty())
+    throw ConfigError(fmt::format(
+        "cluster '{}' has slow ranks, with which runs of software '{}' are not predicted; leave "
+        "slow_ranks out, or name software 'meshplan'",
+        data_sheet.name, run.profile));
   State& s = *state_;
   s.run = std::move(run);
   s.profile = profile_of(s.run);

@@ -90,6 +90,30 @@ TEST_CASE("Routers are expected to load ranks of another layout as unevenly as b
   check_goes_on(before, now, 32);
 }
 
+TEST_CASE("A slow rank gets fewer layers where that is faster", "[planner][elastic]") {
+  const program::Plan before = preset_plan("llama3-8b", {.tp = 2, .pp = 4, .sp = true}, 64, 2048);
+  sim::Cluster cluster = h100s(8);
+  cluster.slow_ranks = {{.rank = 5, .times = 2}};
+  const ReplanOutcome outcome =
+      replan({.plan = before, .cluster = cluster, .worth = 1e9}, serial());  // no other layout
+  REQUIRE(std::holds_alternative<Replanned>(outcome));
+  const Replanned& now = std::get<Replanned>(outcome);
+  INFO(now.change << "; " << now.reason);
+  CHECK(now.only_dp);
+  CHECK(now.plan.parallel == before.parallel);
+  CHECK(now.plan.layers_per_stage == std::vector<int>{9, 9, 5, 9});
+  CHECK_THAT(now.change, Contains("layers 9 9 5 9"));
+  CHECK(broken_rules(now.plan).empty());
+  CHECK(now.step_time_s == Approx(sim::simulate_step(now.plan, cluster).step.step_time_s));
+  program::Plan even = now.plan;
+  even.layers_per_stage.clear();
+  CHECK(now.step_time_s < 0.8 * sim::simulate_step(even, cluster).step.step_time_s);
+
+  const ReplanOutcome free = replan({.plan = before, .cluster = cluster}, serial());
+  REQUIRE(std::holds_alternative<Replanned>(free));
+  CHECK(std::get<Replanned>(free).step_time_s <= now.step_time_s);
+}
+
 TEST_CASE("What does not fit is said", "[planner][elastic]") {
   const program::Plan before = preset_plan("llama3-70b", {.tp = 8, .pp = 2, .sp = true}, 16, 8192);
   const ReplanOutcome outcome = replan({.plan = before, .cluster = h100s(1)}, serial());

@@ -1,9 +1,11 @@
 #include "search/stage_division.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
 
 #include "models/model_spec.hpp"
+#include "sim/engine/simulated_step.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
@@ -48,6 +50,47 @@ TEST_CASE("Layers are divided by the speed of a stage's nodes", "[planner][stage
         Layers{12, 4, 12, 4});
   CHECK(divided(request, {.pp = 2, .vpp = 2, .dp = 8}, program::ScheduleKind::ZbV) ==
         Layers{12, 4, 4, 12});
+}
+
+TEST_CASE("A slow rank's stage has fewer layers", "[planner][stage_division]") {
+  SearchRequest request = request_on(nodes("dgx-h100", 1));
+  request.cluster.slow_ranks = {{.rank = 5, .times = 2}};
+  // 32 / 3.5 = 9.14 for a quick stage, half of that for ranks 4 and 5.
+  CHECK(divided(request, {.pp = 4, .dp = 2}) == Layers{9, 9, 5, 9});
+  CHECK(divided(request, {.pp = 2, .dp = 4}) == Layers{21, 11});
+  CHECK(divided(request, {.dp = 8}).empty());
+  request.cluster.slow_ranks.front().times = 1;
+  CHECK(divided(request, {.pp = 4, .dp = 2}).empty());
+}
+
+TEST_CASE("A step is shorter where the slow rank has fewer layers", "[planner][stage_division]") {
+  SearchRequest request = request_on(nodes("dgx-h100", 1));
+  request.cluster.slow_ranks = {{.rank = 5, .times = 2}};
+  Candidate candidate{.parallel = {.pp = 4, .dp = 2}, .micro_batch_size = 1};
+  const auto seconds = [&] {
+    return sim::simulate_step(make_plan(request, candidate), request.cluster).step.step_time_s;
+  };
+  const double even = seconds();
+  candidate.layers_per_stage = StageDivision(request).layers(candidate);
+  // The slowest stage computes 2 x 8 layers of an even division, and 10 of this one.
+  CHECK(seconds() < 0.8 * even);
+}
+
+TEST_CASE("A search gives a slow rank's stage fewer layers", "[planner][stage_division]") {
+  SearchRequest request = request_on(nodes("dgx-h100", 1));
+  request.cluster.slow_ranks = {{.rank = 5, .times = 2}};
+  request.constraints.tp = 2;
+  request.constraints.pp = 4;
+  request.constraints.schedule = program::ScheduleKind::OneFOneB;
+  const auto result = std::get<SearchResult>(search(request, cost_model(request), serial()));
+  const program::Plan& plan = result.ranked.front().plan;
+  const Layers layers = program::resolved_layers_per_stage(plan);
+  REQUIRE(layers.size() == 4);
+  CHECK(layers[2] < std::min({layers[0], layers[1], layers[3]}));
+  program::Plan even = plan;
+  even.layers_per_stage.clear();
+  CHECK(result.ranked.front().step_time_s() <
+        0.85 * sim::simulate_step(even, request.cluster).step.step_time_s);
 }
 
 TEST_CASE("The even division stands where nothing speaks against it", "[planner][stage_division]") {

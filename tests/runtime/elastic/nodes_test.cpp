@@ -73,6 +73,43 @@ TEST_CASE("A host that fails too often is left out, unless it is the last one") 
   CHECK(nodes.usable_slots() == 1);
 }
 
+TEST_CASE("A slow slot is that of another rank where its host comes elsewhere") {
+  Nodes nodes({host("a", 2), host("b", 3)}, {.retry_after_s = 60});
+  nodes.note_slow("b", 1, 1.8, 100);
+  CHECK(nodes.slow_ranks({host("a", 2), host("b", 3)}) == std::map<int, double>{{3, 1.8}});
+  CHECK(nodes.slow_ranks({host("b", 2), host("a", 2)}) == std::map<int, double>{{1, 1.8}});
+  CHECK(nodes.slow_ranks({host("a", 2), host("b", 1)}).empty());  // its slot is not used
+  CHECK(nodes.slow_ranks({host("c", 2)}).empty());
+  CHECK(nodes.usable_slots() == 5);
+}
+
+TEST_CASE("A slow slot is taken for quick after a time that doubles") {
+  Nodes nodes({host("a", 2), host("b", 2)}, {.retry_after_s = 60});
+  CHECK_FALSE(nodes.next_forget_s());
+  nodes.note_slow("a", 0, 1.8, 100);
+  CHECK(nodes.next_forget_s() == 160);
+  nodes.note_slow("a", 0, 2.0, 120);  // it still is
+  CHECK(nodes.next_forget_s() == 180);
+  CHECK(nodes.slow_ranks({host("a", 2)}) == std::map<int, double>{{0, 2.0}});
+  CHECK(nodes.forget_slow(179).empty());
+  CHECK(nodes.forget_slow(180) == std::vector<std::string>{"a"});
+  CHECK(nodes.slow_ranks({host("a", 2)}).empty());
+  CHECK_FALSE(nodes.next_forget_s());
+  nodes.note_slow("a", 1, 1.8, 200);
+  CHECK(nodes.next_forget_s() == 320);
+  nodes.note_slow("b", 0, 1.8, 210);
+  CHECK(nodes.next_forget_s() == 270);
+}
+
+TEST_CASE("A failure, and leaving the hosts, end what is known of slow slots") {
+  Nodes nodes({host("a", 2), host("b", 2)}, {});
+  nodes.note_slow("a", 0, 1.8, 100);
+  nodes.note_slow("b", 0, 1.8, 100);
+  nodes.lose_rank("a", 110, "died");
+  nodes.set_hosts({host("a", 2)});
+  CHECK(nodes.slow_ranks({host("a", 2), host("b", 2)}).empty());
+}
+
 TEST_CASE("Failures that are long past do not count") {
   Nodes nodes({host("a", 1), host("b", 1)}, {.retry_after_s = 1, .most_failures = 2});
   nodes.lose_rank("a", 0, "died");

@@ -27,7 +27,9 @@ std::optional<Room> room_for(const ElasticRun& run, const runtime::Nodes& nodes,
   }
   room.hosts =
       nodes.place(room.cluster.num_nodes, room.cluster.devices_per_node, run.any_placement);
-  return room.hosts.empty() ? std::nullopt : std::optional(std::move(room));
+  if (room.hosts.empty()) return std::nullopt;
+  room.cluster = with_slow_slots(std::move(room.cluster), nodes, room.hosts);
+  return room;
 }
 
 ElasticLayout original(const ElasticRun& run, Room room) {
@@ -39,7 +41,34 @@ ElasticLayout original(const ElasticRun& run, Room room) {
           .is_original = true};
 }
 
+/// @param why_not  gets the reason where no plan fits
+std::optional<ElasticLayout> replanned(const ElasticRun& run, Room room,
+                                       const planner::ParallelFor& parallel_for,
+                                       std::string& why_not) {
+  const planner::ReplanOutcome outcome =
+      planner::replan({.plan = run.plan, .cluster = room.cluster}, parallel_for);
+  if (const auto* none = std::get_if<planner::NoReplan>(&outcome)) {
+    why_not = none->reason;
+    return std::nullopt;
+  }
+  const auto& found = std::get<planner::Replanned>(outcome);
+  return ElasticLayout{.plan = found.plan,
+                       .cluster = std::move(room.cluster),
+                       .hosts = std::move(room.hosts),
+                       .step_time_s = found.step_time_s,
+                       .change = found.change,
+                       .reason = found.reason};
+}
+
 }  // namespace
+
+sim::Cluster with_slow_slots(sim::Cluster cluster, const runtime::Nodes& nodes,
+                             const std::vector<runtime::HostSlots>& hosts) {
+  cluster.slow_ranks.clear();
+  for (const auto& [rank, times] : nodes.slow_ranks(hosts))
+    if (rank < cluster.num_ranks()) cluster.slow_ranks.push_back({rank, times});
+  return cluster;
+}
 
 std::optional<ElasticLayout> choose_layout(const ElasticRun& run, const runtime::Nodes& nodes,
                                            const planner::ParallelFor& parallel_for,
@@ -52,26 +81,20 @@ std::optional<ElasticLayout> choose_layout(const ElasticRun& run, const runtime:
   for (int ranks = most; ranks >= run.range.least && (tried < kMostTried || !best); --ranks) {
     std::optional<Room> room = room_for(run, nodes, ranks);
     if (!room) continue;
-    if (ranks == run.plan.parallel.world_size()) {
-      ElasticLayout own = original(run, *std::move(room));
+    const bool is_own = ranks == run.plan.parallel.world_size();
+    const bool any_slow = !room->cluster.slow_ranks.empty();
+    if (is_own) {
+      ElasticLayout own = original(run, *room);
       if (!best || own.step_time_s <= best->step_time_s) best = std::move(own);
-      break;
     }
-    ++tried;
-    const planner::ReplanOutcome outcome =
-        planner::replan({.plan = run.plan, .cluster = room->cluster}, parallel_for);
-    if (const auto* none = std::get_if<planner::NoReplan>(&outcome)) {
-      if (!best) why_not = fmt::format("{} ranks: {}", ranks, none->reason);
-      continue;
+    if (!is_own || any_slow) {
+      ++tried;
+      std::string why;
+      std::optional<ElasticLayout> other = replanned(run, *std::move(room), parallel_for, why);
+      if (other && (!best || other->step_time_s < best->step_time_s)) best = std::move(other);
+      if (!best) why_not = fmt::format("{} ranks: {}", ranks, why);
     }
-    const auto& found = std::get<planner::Replanned>(outcome);
-    if (best && best->step_time_s <= found.step_time_s) continue;
-    best = ElasticLayout{.plan = found.plan,
-                         .cluster = std::move(room->cluster),
-                         .hosts = std::move(room->hosts),
-                         .step_time_s = found.step_time_s,
-                         .change = found.change,
-                         .reason = found.reason};
+    if (is_own) break;
   }
   return best;
 }

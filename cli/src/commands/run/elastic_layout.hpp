@@ -33,9 +33,13 @@ struct ElasticLayout {
   int ranks() const { return plan.parallel.world_size(); }
 };
 
+/// The cluster of a job on these hosts, with the slow slots that are known of them.
+sim::Cluster with_slow_slots(sim::Cluster cluster, const runtime::Nodes& nodes,
+                             const std::vector<runtime::HostSlots>& hosts);
+
 /// The layout on what can be used now: the run's own plan where its ranks have room; else the plan
 /// that planner::replan finds for the most ranks that have room, or for fewer where the prediction
-/// is faster.
+/// is faster. Where ranks are slow the own plan is one of those that are compared.
 /// @returns nothing if no number of ranks within the range has room and a plan
 /// @param why_not  gets the reason then
 std::optional<ElasticLayout> choose_layout(const ElasticRun& run, const runtime::Nodes& nodes,

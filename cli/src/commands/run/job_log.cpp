@@ -12,7 +12,7 @@
 #include "core/printable.hpp"
 #include "output/output.hpp"
 #include "output/run_log.hpp"
-#include "planner/search/reasons.hpp"
+#include "planner/elastic/replan.hpp"
 #include "reports/run_report.hpp"
 #include "runtime/os/host_info.hpp"
 
@@ -66,7 +66,7 @@ void JobLog::say(const std::string& text) {
 void JobLog::begin(const JobBegin& job) {
   record_.state = "running";
   record_.plan = job.plan_file;
-  record_.layout = planner::describe(planner::candidate_of(job.layout.plan));
+  record_.layout = planner::layout_text(job.layout.plan);
   record_.ranks = job.layout.ranks();
   record_.least_ranks = job.run.range.least;
   record_.most_ranks = job.run.range.most;

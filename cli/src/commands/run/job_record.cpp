@@ -14,6 +14,12 @@
 namespace meshplan::runtime {
 
 template <class Visitor>
+void fields(Visitor& v, SlowSlot& slow) {
+  v.required("slot", slow.slot, "of the node's ranks in order", at_least(0));
+  v.required("times", slow.times, "as long as others it computes", at_least(1));
+}
+
+template <class Visitor>
 void fields(Visitor& v, JobNode& node) {
   v.required("name", node.name, "host; empty: the supervisor's machine");
   v.required("slots", node.slots, "ranks that it takes", at_least(0));
@@ -23,6 +29,9 @@ void fields(Visitor& v, JobNode& node) {
   v.optional("retry_at_s", node.retry_at_s, "when it is tried again, seconds since 1970");
   v.optional("failures", node.failures, "when it failed, seconds since 1970");
   v.optional("last_failure", node.last_failure, "why");
+  v.optional("slow", node.slow, "slots that compute more slowly than others");
+  v.optional("slow_until_s", node.slow_until_s, "when they are taken for quick again");
+  v.optional("slowed", node.slowed, "when slots were found slow, seconds since 1970");
 }
 
 }  // namespace meshplan::runtime
@@ -75,12 +84,21 @@ std::string state_text(const JobRecord& job, double now_s) {
                      std::max(0.0, now_s - job.written_s));
 }
 
+/// "slot 1: 1.80 x"
+std::string slow_text(const runtime::JobNode& node) {
+  std::string text;
+  for (const runtime::SlowSlot& slow : node.slow)
+    text += fmt::format("{}slot {}: {:.2f} x", text.empty() ? "" : ", ", slow.slot, slow.times);
+  return text;
+}
+
 std::string nodes_text(const JobRecord& job, double now_s) {
   using reports::Align;
   reports::Table table{.columns = {{"node", Align::Left},
                                    {"state", Align::Left},
                                    {"slots"},
                                    {"lost"},
+                                   {"slow", Align::Left},
                                    {"failures"},
                                    {"tried again"},
                                    {"last failure", Align::Left}},
@@ -89,7 +107,7 @@ std::string nodes_text(const JobRecord& job, double now_s) {
     const bool waits = node.state == runtime::NodeState::Suspect && node.lost_slots > 0;
     table.rows.push_back(
         {node.name.empty() ? "this machine" : node.name, std::string(name_of(node.state)),
-         std::to_string(node.slots), std::to_string(node.lost_slots),
+         std::to_string(node.slots), std::to_string(node.lost_slots), slow_text(node),
          std::to_string(node.failures.size()),
          waits ? fmt::format("in {:.0f} s", std::max(0.0, node.retry_at_s - now_s)) : "",
          node.last_failure});

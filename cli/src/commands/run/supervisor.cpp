@@ -6,17 +6,20 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <future>
+#include <map>
 #include <thread>
 #include <utility>
 
 #include "commands/run/elastic_layout.hpp"
 #include "commands/run/job_log.hpp"
 #include "commands/run/run_launch.hpp"
+#include "commands/run/slow_rank.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_for_ranks.hpp"
 #include "options/run/run_start.hpp"
+#include "planner/elastic/replan.hpp"
 #include "process/exit_codes.hpp"
 #include "process/interrupt.hpp"
 #include "process/threads.hpp"
@@ -32,31 +35,26 @@ bool answers(const std::string& host) {
   return host.empty() || runtime::host_answers(host);
 }
 
-/// A rank that the run might go on without.
-struct SlowRankOfJob {
-  runtime::StepNews news;
-  std::string host;
-};
-
 /// What a look around has found, made beside the job.
 struct Scouted {
   runtime::Nodes nodes;
-  std::vector<std::string> back;  // nodes that can be used again
+  std::vector<std::string> back;   // nodes that can be used again
+  std::vector<std::string> quick;  // nodes whose slow ranks are taken for quick again
   std::optional<ElasticLayout> layout;
-  std::optional<SlowRankOfJob> without;  // whose slot `nodes` have no more
+  double now_s = 0;  // predicted of a step of the layout that runs
 };
 
-Scouted scout(const ElasticRun& run, runtime::Nodes nodes, double now_s,
-              std::optional<SlowRankOfJob> without) {
-  std::vector<std::string> back = nodes.retry(now_s, answers);
-  if (without)
-    nodes.lose_rank(without->host, now_s,
-                    fmt::format("rank {} computed {:.2f} x as long as its peers",
-                                without->news.slow_rank, without->news.slow_times));
+/// @param forgets  takes slow ranks for quick whose time has come
+Scouted scout(const ElasticRun& run, const ElasticLayout& running, runtime::Nodes nodes,
+              double clock_s, bool forgets) {
+  Scouted found{.nodes = std::move(nodes), .back = {}, .quick = {}, .layout = std::nullopt};
+  found.back = found.nodes.retry(clock_s, answers);
+  if (forgets) found.quick = found.nodes.forget_slow(clock_s);
   std::string why_not;
   // Ranks need the cores: one thread.
-  std::optional<ElasticLayout> layout = choose_layout(run, nodes, planner::serial(), why_not);
-  return {std::move(nodes), std::move(back), std::move(layout), std::move(without)};
+  found.layout = choose_layout(run, found.nodes, planner::serial(), why_not);
+  found.now_s = predicted_step_s(running, found.nodes);
+  return found;
 }
 
 class Supervisor {
@@ -213,6 +211,8 @@ class Supervisor {
     started_s_ = wall_s();
     refused_slots_ = 0;
     slow_.reset();
+    slow_step_ = first_step_;
+    planned_slow_ = nodes_->slow_ranks(layout.hosts);
     log_->begin({.layout = layout,
                  .run = run_,
                  .nodes = *nodes_,
@@ -229,6 +229,8 @@ class Supervisor {
   void finish_scouting() {
     if (scouting_.valid()) scouting_.wait();
     scouting_ = {};
+    if (weighing_.valid()) weighing_.wait();
+    weighing_ = {};
     layout_ = nullptr;
   }
 
@@ -252,9 +254,27 @@ class Supervisor {
     step_time_s_ += kNew * (news.seconds - step_time_s_);
     usual_step_s_ = std::min(usual_step_s_, step_time_s_);
     step_ = std::max(step_, news.step);
-    if (news.slow_rank >= 0 && given_.elastic.replace_slow_ranks)
-      slow_ = {.news = news, .host = host_of_rank_[static_cast<std::size_t>(news.slow_rank)]};
+    if (news.slow_rank >= 0 && given_.elastic.replace_slow_ranks) note_slow(news);
     log_->step(step_, step_time_s_, *nodes_);
+  }
+
+  /// A rank that is as slow as it was planned to be is nothing new.
+  void note_slow(const runtime::StepNews& news) {
+    constexpr double kAlike = 1.5;  // times as slow, or as quick
+    slow_step_ = news.step;
+    const auto rank = host_of_rank_.begin() + news.slow_rank;
+    const SlowRankOfJob slow{
+        .rank = news.slow_rank,
+        .times = news.slow_times,
+        .host = *rank,
+        .slot = static_cast<int>(std::count(host_of_rank_.begin(), rank, *rank))};
+    const auto known = planned_slow_.find(news.slow_rank);
+    const bool alike = known != planned_slow_.end() && slow.times < kAlike * known->second &&
+                       known->second < kAlike * slow.times;
+    if (alike)
+      nodes_->note_slow(slow.host, slow.slot, known->second, wall_s());
+    else
+      slow_ = slow;
   }
 
   // ------------------------------------------------------------ another layout
@@ -262,50 +282,74 @@ class Supervisor {
   /// Asked four times a second, beside the job's output and signals: it plans in another thread.
   bool wants_to_move() {
     if (step_time_s_ == 0) return false;
-    if (!scouting_.valid()) {
-      start_scouting();
-      return false;
-    }
-    if (scouting_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) return false;
-    Scouted found = scouting_.get();
-    if (found.without) {
-      if (!found.layout || !is_worth_leaving(*found.layout, *found.without)) return false;
-      nodes_ = std::move(found.nodes);
-      return true;
-    }
-    nodes_ = std::move(found.nodes);
-    for (const std::string& name : found.back)
-      log_->say(fmt::format("{} can be used again", name_of_node(name)));
-    refused_slots_ = std::min(nodes_->usable_slots(), run_.range.most);
-    return found.layout && is_worth_growing(*found.layout);
+    const auto is_ready = [](const auto& planned) {
+      return planned.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+    };
+    if (weighing_.valid()) return is_ready(weighing_) && is_worth_moving(weighing_.get());
+    if (scouting_.valid()) return is_ready(scouting_) && is_worth_taking(scouting_.get());
+    start_planning();
+    return false;
   }
 
-  void start_scouting() {
+  void start_planning() {
     reread_hosts();
-    std::optional<SlowRankOfJob> slow = std::exchange(slow_, std::nullopt);
+    if (const auto slow = std::exchange(slow_, std::nullopt)) {
+      weighing_ = std::async(std::launch::async, ways_on, run_, *layout_, *nodes_, *slow, wall_s());
+      return;
+    }
     const std::optional<double> retry = nodes_->next_retry_s();
     const bool due = retry && wall_s() >= *retry;
     const int room = std::min(nodes_->usable_slots(), run_.range.most);
     const bool grows = room > layout_->ranks() && room != refused_slots_;
-    if (slow || due || grows)
-      scouting_ = std::async(std::launch::async, scout, run_, *nodes_, wall_s(), std::move(slow));
+    const bool forgets = may_forget_slow();
+    if (due || grows || forgets)
+      scouting_ = std::async(std::launch::async, scout, run_, *layout_, *nodes_, wall_s(), forgets);
+  }
+
+  /// A rank that is still slow is found to be within a few steps, and said to be in each of them.
+  bool may_forget_slow() const {
+    constexpr int kTimedSteps = 10;
+    const std::optional<double> forget = nodes_->next_forget_s();
+    const int every = std::max(1, options_.train.watch.time_every);
+    return forget && wall_s() >= *forget && step_ - slow_step_ >= kTimedSteps * every;
+  }
+
+  bool is_worth_taking(Scouted found) {
+    nodes_ = std::move(found.nodes);
+    for (const std::string& name : found.back)
+      log_->say(fmt::format("{} can be used again", name_of_node(name)));
+    for (const std::string& name : found.quick)
+      log_->say(fmt::format("{} is taken to be as fast as others again", name_of_node(name)));
+    planned_slow_ = nodes_->slow_ranks(layout_->hosts);
+    refused_slots_ = std::min(nodes_->usable_slots(), run_.range.most);
+    if (!found.layout) return false;
+    if (found.layout->ranks() > layout_->ranks()) return is_worth_growing(*found.layout);
+    if (found.quick.empty() || same_layout(*found.layout, *layout_)) return false;
+    return is_worth(planner::layout_text(found.layout->plan),
+                    step_time_s_ * found.layout->step_time_s / found.now_s);
   }
 
   /// Whether the steps that are left would be done sooner, a restart included.
   /// @param step_s  what a step would take
   bool is_worth(const std::string& what, double step_s) {
-    const int left = options_.train.num_steps - step_;
-    const double saved = left * (step_time_s_ - step_s);
-    const double cost = start_s_ + step_time_s_;  // a start as the last one was, and saving
-    const bool worth = saved > cost;
+    const RunAhead ahead = run_ahead();
+    const double saved = ahead.saved_s(step_s);
+    const bool worth = saved > ahead.move_s;
     if (saved <= 0)
       log_->say(fmt::format("{} would not be faster: stays", what));
     else
       log_->say(fmt::format(
           "{} would save {:.1f} s of the {:.1f} s that are left; moving takes "
           "about {:.1f} s: {}",
-          what, saved, left * step_time_s_, cost, worth ? "moves after this step" : "stays"));
+          what, saved, ahead.left_s(), ahead.move_s, worth ? "moves after this step" : "stays"));
     return worth;
+  }
+
+  /// A move takes a start as the last one was, and saving.
+  RunAhead run_ahead() const {
+    return {.steps = options_.train.num_steps - step_,
+            .step_s = step_time_s_,
+            .move_s = start_s_ + step_time_s_};
   }
 
   bool is_worth_growing(const ElasticLayout& larger) {
@@ -314,12 +358,17 @@ class Supervisor {
                     step_time_s_ * larger.step_time_s / layout_->step_time_s);
   }
 
-  /// Other ranks compute as fast as they did before one became slow.
-  bool is_worth_leaving(const ElasticLayout& other, const SlowRankOfJob& slow) {
-    log_->say(fmt::format("rank {} on {} computes {:.2f} x as long as its peers",
-                          slow.news.slow_rank, name_of_node(slow.host), slow.news.slow_times));
-    return is_worth(fmt::format("{} ranks without it", other.ranks()),
-                    usual_step_s_ * other.step_time_s / layout_->step_time_s);
+  /// Steps before the rank became slow tell what predicted ones take; where it has been slow from
+  /// the start on, those with it do.
+  bool is_worth_moving(const SlowRankWays& ways) {
+    const double measured_over_predicted =
+        std::min(usual_step_s_ / layout_->step_time_s, step_time_s_ / ways.now_s);
+    const SlowRankDecision decision = decide(ways, *layout_, run_ahead(), measured_over_predicted);
+    log_->say(decision.text);
+    nodes_ = (decision.taken != nullptr ? *decision.taken : ways.less_work).nodes;
+    planned_slow_[ways.slow.rank] = ways.slow.times;
+    slow_.reset();  // what was said meanwhile is said again
+    return decision.taken != nullptr;
   }
 
   // ------------------------------------------------------------ failures
@@ -392,8 +441,11 @@ class Supervisor {
   double started_s_ = 0;
   double start_s_ = 0;  // that the last job took before its first step
   std::future<Scouted> scouting_;
-  std::optional<SlowRankOfJob> slow_;  // not looked at yet
-  int refused_slots_ = 0;              // with which moving was not worth it
+  std::future<SlowRankWays> weighing_;
+  std::optional<SlowRankOfJob> slow_;   // not looked at yet
+  int slow_step_ = 0;                   // the last in which a rank was said to be slow
+  std::map<int, double> planned_slow_;  // ranks of the job that were planned for as so slow
+  int refused_slots_ = 0;               // with which moving was not worth it
   bool checkpoints_suspected_ = false;
   bool tried_intact_ = false;
   int failures_without_step_ = 0;

@@ -31,8 +31,8 @@ void add_elastic_options(Command& command, ElasticOptions& options) {
       .at_least(0)
       .of_launcher()
       .flag("--replace-slow-ranks", options.replace_slow_ranks,
-            "go on without a rank that computes so much longer than its peers (--warn-slow-rank), "
-            "where that is predicted to be faster")
+            "give a rank less work that computes so much longer than its peers (--warn-slow-rank), "
+            "or go on without it: whichever is predicted to be faster, if it is worth the move")
       .of_launcher();
 }
 

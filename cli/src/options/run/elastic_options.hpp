@@ -17,7 +17,7 @@ struct ElasticOptions {
   bool replace_slow_ranks = false;
 };
 
-/// --elastic --spares --failures-per-hour --node-failures --retry-after
+/// --elastic --spares --failures-per-hour --node-failures --retry-after --replace-slow-ranks
 void add_elastic_options(Command& command, ElasticOptions& options);
 
 /// Ranks with which a run goes on.

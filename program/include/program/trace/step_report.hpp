@@ -81,7 +81,7 @@ struct StepReport {
   // Of sparse attention, mean over tokens, sum over layers; in the gradient, not in `loss`.
   std::optional<double> indexer_loss = std::nullopt;
   std::optional<SlowRank> slow_rank =
-      std::nullopt;  // of those that have just become slow, the worst
+      std::nullopt;  // that is slow: of several the newest, then the worst
   std::vector<std::string> warnings;
   bool operator==(const StepReport&) const = default;
 };

@@ -27,6 +27,13 @@ struct NodePolicy {
   double window_s = 3600;
 };
 
+/// A slot whose ranks compute more slowly than those beside them.
+struct SlowSlot {
+  int slot = 0;      // of a node's ranks in order
+  double times = 1;  // as long as others
+  bool operator==(const SlowSlot&) const = default;
+};
+
 struct JobNode {
   std::string name;  // of the host; "" = this machine
   int slots = 1;     // ranks that it takes
@@ -35,6 +42,9 @@ struct JobNode {
   double retry_at_s = 0;         // of a suspect
   std::vector<double> failures;  // when, those in the window
   std::string last_failure;      // its cause
+  std::vector<SlowSlot> slow;    // ascending; taken for quick from slow_until_s on
+  double slow_until_s = 0;
+  std::vector<double> slowed;  // when a slot was found slow that was not known to be; in the window
 
   int usable_slots() const { return state == NodeState::Out ? 0 : slots - lost_slots; }
 };
@@ -81,6 +91,17 @@ class Nodes {
   /// When the next suspect is tried again; nothing if there is none.
   std::optional<double> next_retry_s() const;
 
+  /// A slot is slow until it is taken for quick again: after the time that a failure takes, doubled
+  /// likewise. What is said again of a known one prolongs that. Failures end it at once.
+  /// @param times  as long as others
+  void note_slow(const std::string& node, int slot, double times, double now_s);
+  /// Takes slots for quick whose time has come. @returns names of their nodes
+  std::vector<std::string> forget_slow(double now_s);
+  /// When the next slow slot is taken for quick; nothing if there is none.
+  std::optional<double> next_forget_s() const;
+  /// Ranks of a job on these hosts that take slow slots, and how many times as long they compute.
+  std::map<int, double> slow_ranks(const std::vector<HostSlots>& placed) const;
+
   /// Hosts for `num_nodes` times `per_node` ranks: those in use first, then spare ones. A job on
   /// one node (`num_nodes` = 1) that no node has room for is spread over several if `may_spread`.
   /// Empty if there is no room.
@@ -94,7 +115,7 @@ class Nodes {
   std::vector<JobNode*> due(double now_s);
   void readmit(JobNode& node);
   void postpone(JobNode& node, double now_s);
-  double pause_s(const JobNode& node) const;
+  double pause_s(const std::vector<double>& times) const;
 
   std::vector<JobNode> nodes_;
   NodePolicy policy_;

@@ -80,7 +80,7 @@ inline constexpr int kTimeIsOver = 124;
 struct StepNews {
   int step = 0;           // counted from the start of the run
   double seconds = 0;     // that it took
-  int slow_rank = -1;     // that has just become slow beside its peers; -1 = none
+  int slow_rank = -1;     // that is slow beside its peers; -1 = none
   double slow_times = 1;  // as long as its peers
 };
 

@@ -172,7 +172,7 @@ struct OtherNodes {
 };
 
 /// A rank whose device computes more slowly than the others' of its type: a thermal limit, a bad
-/// link to its host, somebody else's work.
+/// link to its host, somebody else's work. Its links are as fast as theirs.
 struct SlowRank {
   int rank = 0;
   double times = 1;  // as long as the others take for the same work, at least 1
@@ -191,7 +191,7 @@ struct Cluster {
   double host_memory_gib = 0;  // of a node of GPUs, for what is offloaded; 0 = not known
   Device device;
   std::vector<OtherNodes> other_nodes;  // the last of num_nodes, in this order; `device` elsewhere
-  std::vector<SlowRank> slow_ranks;     // by rank, each once
+  std::vector<SlowRank> slow_ranks;     // ascending, each rank once
   double storage_gb_per_s = 0;  // of the file system that all nodes share, writing; 0 = not known
   std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
   Communication communication;
@@ -220,20 +220,27 @@ std::string hash_of(const Cluster& cluster);
 /// The cluster less what only describes it: vendor, names, price and sources.
 Cluster without_description(Cluster cluster);
 
-// ---- node types. They are numbered: 0 has `device`, t is other_nodes[t - 1].
+// ---- types of ranks. Those of nodes come first: 0 has `device`, t is other_nodes[t - 1]. Slow
+// ranks' come behind them: one for each node type and each `times` that such a rank has.
 
+/// The number of types of nodes, which do not tell slow ranks apart.
 inline int num_node_types(const Cluster& cluster) {
   return 1 + static_cast<int>(cluster.other_nodes.size());
 }
+/// The number of all types; 1 where all ranks compute alike.
+int num_types(const Cluster& cluster);
+/// @param type  of nodes
 int num_nodes_of(const Cluster& cluster, int type);
+/// The type of a rank: its node's, or a slow one's.
 int node_type(const Cluster& cluster, int rank);
+/// What the nodes of this type have; a slow rank's is as they are.
 const Device& device_of(const Cluster& cluster, int type);
-/// Types of the nodes that hold a pipeline stage's ranks, by stage, ascending.
+/// Types of a pipeline stage's ranks, by stage, ascending.
 std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh);
-/// The cluster as it would be if all its nodes were of this type.
+/// The cluster as it would be if all its ranks were of this type.
 Cluster as_if_all(const Cluster& cluster, int type);
 /// The same nodes, laid out in this order of their types: which ranks, and so which stages, they
-/// hold. @param types  every type once
+/// hold. Slow ranks stay on their nodes. @param types  every type of nodes once
 Cluster in_node_order(const Cluster& cluster, const std::vector<int>& types);
 /// The nodes of all parts, in order. Levels outside a node are as slow as the slowest part's; the
 /// communication library, jitter and overhead are the first's, its measurements are left out.
@@ -254,7 +261,7 @@ double noise_of(const Cluster& cluster, int ranks_on_host);
 double with_step_effects(const Cluster& cluster, double seconds);
 
 /// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
-/// of a single CPU host may be any number: they share its cores.
+/// of a single CPU host may be any number: they share its cores. Slow ranks beyond are dropped.
 /// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can; for another
 /// number than it has of a cluster with other nodes
 Cluster with_ranks(const Cluster& cluster, int num_ranks);
