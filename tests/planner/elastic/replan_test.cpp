@@ -79,8 +79,8 @@ TEST_CASE("A layout that is clearly slower than another is not kept for its dp",
 
 TEST_CASE("Routers are expected to load ranks of another layout as unevenly as before",
           "[planner][elastic]") {
-  // Four micro-batches in eight stages: another layout is much faster.
-  program::Plan before = preset_plan("mixtral-8x7b", {.pp = 8, .dp = 8, .ep = 4}, 32, 4096);
+  // With half of the replicas eight ranks no longer share the experts.
+  program::Plan before = preset_plan("gpt-oss-120b", {.pp = 8, .dp = 8, .ep = 8}, 64, 4096);
   before.expected_expert_imbalance = 1.4;
   const Replanned now = replanned(before, 32);
   INFO(now.change);
