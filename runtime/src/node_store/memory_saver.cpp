@@ -38,6 +38,14 @@ MemorySaver::MemorySaver(const program::Program& program, const SaverPlace& plac
       resumed_step_(resumed_step) {
   try {
     allocate(program, place);
+    // Beside what the run does before its first state is there.
+    thread_ = start_without_signals([this] {
+      try {
+        for (int slot = 1; slot < kSharesKept; ++slot) make_room();
+      } catch (const std::exception& error) {
+        work_failure_ = error.what();
+      }
+    });
   } catch (const IoError& error) {
     fail(error);
   }
@@ -67,7 +75,15 @@ void MemorySaver::allocate(const program::Program& program, const SaverPlace& pl
   }
 }
 
+/// Before the first state is saved.
+void MemorySaver::await_first_room() {
+  if (is_open_ || !thread_.joinable()) return;
+  thread_.join();
+  if (!work_failure_.empty()) fail(IoError(work_failure_));
+}
+
 MemorySaver::State MemorySaver::state() {
+  await_first_room();
   if (is_open_ && failure_.empty()) {
     try {
       if (!arrived() || !worked_) return State::Busy;
@@ -102,6 +118,7 @@ void MemorySaver::save(const RunState& run, kernels::Backend& backend, const Are
     if (ring_.leads(rank_)) remove_step(store_, *resumed_step_);
     resumed_step_.reset();
   }
+  await_first_room();
   is_open_ = true;
   work_failure_.clear();
   try {
@@ -183,8 +200,8 @@ void MemorySaver::work(const RunState& run) {
   worked_ = true;
 }
 
-/// For the next state, so that no step waits for it. Beside the set that the run was resumed from
-/// there may be no room for three more: two do until that set goes.
+/// For one more state of each share, so that no step waits for it. Beside the set that the run was
+/// resumed from there may be no room for three more: two do until that set goes.
 void MemorySaver::make_room() {
   try {
     for (Kept& kept : kept_) kept.slots.allocate();

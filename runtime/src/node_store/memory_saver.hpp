@@ -27,7 +27,8 @@ class MemorySaver {
   /// Ascending: what holds for one rank holds for all, by their maximum.
   enum class State : std::int32_t { Ready, Busy, Failed };
 
-  /// Collective over `world`. A failure to allocate is told by state().
+  /// Collective over `world`. A thread allocates most of the stores until the first state is saved;
+  /// state() says whether that has failed.
   /// @param checkpoints  folder of the run's checkpoints, after which its stores are named
   /// @param resumed_step  of the set that the run was resumed from, which stays until two newer
   /// ones are complete
@@ -44,7 +45,7 @@ class MemorySaver {
 
   std::int64_t share_bytes() const { return kept_.empty() ? 0 : kept_.front().share.data_bytes(); }
 
-  /// Finishes what is complete. Returns at once.
+  /// Finishes what is complete. Returns at once, but for the first time.
   State state();
   /// Why the state is Failed; empty otherwise.
   const std::string& failure() const { return failure_; }
@@ -69,6 +70,7 @@ class MemorySaver {
   void start_copies();
   void work(const RunState& run);
   void make_room();
+  void await_first_room();
   bool arrived();
   void finish_work();
   void fail(const std::exception& error);
