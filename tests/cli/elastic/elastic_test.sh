@@ -19,7 +19,7 @@ two_hosts=localhost:2,127.0.0.1:2
 elastic() {
   local steps=$1
   shift
-  timeout -k 1 120 "$meshplan" run "$work/${plan:-dp4.json}" --data "$work/text.txt" --steps "$steps" \
+  timeout -k 1 300 "$meshplan" run "$work/${plan:-dp4.json}" --data "$work/text.txt" --steps "$steps" \
     --checkpoint-every 5 --log "$work/log.jsonl" --node-failures "${most:-1000}" --retry-after "${retry:-1}" "$@" >stdout 2>stderr &
   job=$!
 }
@@ -111,7 +111,7 @@ PY
 hosts=(--any-placement --elastic 2:4)
 rm -r checkpoints log.jsonl
 printf 'localhost:2\n' >hosts
-elastic 300 "${hosts[@]}" --hostfile hosts
+elastic 3000 "${hosts[@]}" --hostfile hosts  # long enough that moving pays
 await_steps 5
 grep -q "starts with 2 ranks" stderr || fail "not on the two slots of a host: $(cat stderr)"
 printf 'localhost:2\n127.0.0.1:2\n' >hosts.new && mv hosts.new hosts
