@@ -68,7 +68,7 @@ def lose_one(job, choose):
 def main():
     meshplan = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/release/cli/meshplan"
     losses = int(sys.argv[2]) if len(sys.argv) > 2 else 10
-    hidden = int(sys.argv[3]) if len(sys.argv) > 3 else 512
+    hidden = int(sys.argv[3]) if len(sys.argv) > 3 else 256
     work, choose = Path(tempfile.mkdtemp(prefix="meshplan-lost-node-")).resolve(), random.Random(1)
     job = TwoNodes(meshplan, work, hidden)
     job.start()
