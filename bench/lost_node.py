@@ -54,7 +54,7 @@ def lose_one(job, choose):
     lost = time.monotonic()
 
     def further():
-        """(steps again, line) once the next job has done a step."""
+        """Steps that are computed again, once the next job has done one; None until then."""
         lines = job.lines()
         if None not in lines[count:]:
             return None
