@@ -320,7 +320,8 @@ TEST_CASE("Ranks without a secret are those of one user", "[runtime][strangers]"
   const RankProcess zero(place_of(0, 2, port.number), "id", kLongEnough);
   const RankProcess other([&]() -> std::string {
     constexpr uid_t kNobody = 65534;
-    { const Socket wait_for_rank_0 = call(port.number); }
+    // Its challenge says that rank 0 has begun: its port is open before its local socket is.
+    if (read(call(port.number), kChallenge).empty()) return "rank 0 does not begin";
     const std::string name = "meshplan-meeting-0-" + std::to_string(port.number);
     if (::setuid(kNobody) != 0) return "cannot become another user";
     secret_of_same_user(name, Deadline(Seconds{5}));
