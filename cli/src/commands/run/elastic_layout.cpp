@@ -99,4 +99,10 @@ std::optional<ElasticLayout> choose_layout(const ElasticRun& run, const runtime:
   return best;
 }
 
+WayOn way_on(const ElasticRun& run, runtime::Nodes nodes) {
+  WayOn way{.nodes = std::move(nodes), .layout = std::nullopt, .why_not = ""};
+  way.layout = choose_layout(run, way.nodes, planner::serial(), way.why_not);
+  return way;
+}
+
 }  // namespace meshplan::cli

@@ -46,4 +46,14 @@ std::optional<ElasticLayout> choose_layout(const ElasticRun& run, const runtime:
                                            const planner::ParallelFor& parallel_for,
                                            std::string& why_not);
 
+/// A way to go on, and its plan.
+struct WayOn {
+  runtime::Nodes nodes;                 // as they are known then
+  std::optional<ElasticLayout> layout;  // the fastest on them; nothing: see why_not
+  std::string why_not;
+};
+
+/// Found beside a job, whose ranks need the cores: in one thread.
+WayOn way_on(const ElasticRun& run, runtime::Nodes nodes);
+
 }  // namespace meshplan::cli

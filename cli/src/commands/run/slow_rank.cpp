@@ -10,15 +10,8 @@
 namespace meshplan::cli {
 namespace {
 
-WayOn way_on(const ElasticRun& run, runtime::Nodes nodes) {
-  WayOn way{.nodes = std::move(nodes), .layout = std::nullopt, .why_not = ""};
-  // Ranks need the cores: one thread.
-  way.layout = choose_layout(run, way.nodes, planner::serial(), way.why_not);
-  return way;
-}
-
-std::string cause_of(const SlowRankOfJob& slow) {
-  return fmt::format("rank {} computes {:.2f} x as long as its peers", slow.rank, slow.times);
+std::string slowness_of(const SlowRankOfJob& slow) {
+  return fmt::format("computes {:.2f} x as long as its peers", slow.times);
 }
 
 /// A way, and the step time that is expected of it.
@@ -54,7 +47,7 @@ SlowRankWays ways_on(const ElasticRun& run, const ElasticLayout& running,
                      const runtime::Nodes& nodes, const SlowRankOfJob& slow, double clock_s) {
   runtime::Nodes all = nodes, without = nodes;
   all.note_slow(slow.host, slow.slot, slow.times, clock_s);
-  without.lose_rank(slow.host, clock_s, cause_of(slow));
+  without.lose_rank(slow.host, clock_s, fmt::format("rank {} {}", slow.rank, slowness_of(slow)));
   const double now_s = predicted_step_s(running, all);
   return {.slow = slow,
           .now_s = now_s,
@@ -77,10 +70,9 @@ SlowRankDecision decide(const SlowRankWays& ways, const ElasticLayout& running,
   const std::string host = ways.slow.host.empty() ? "this machine" : ways.slow.host;
   return {.taken = worth ? best.way : nullptr,
           .text = fmt::format(
-              "rank {} on {} computes {:.2f} x as long as its peers, with {:.1f} s left: {}; {}; a "
-              "move takes about {:.1f} s: {}",
-              ways.slow.rank, host, ways.slow.times, ahead.left_s(), text_of(less, running, ahead),
-              text_of(out, running, ahead), ahead.move_s,
+              "rank {} on {} {}, with {:.1f} s left: {}; {}; a move takes about {:.1f} s: {}",
+              ways.slow.rank, host, slowness_of(ways.slow), ahead.left_s(),
+              text_of(less, running, ahead), text_of(out, running, ahead), ahead.move_s,
               !worth           ? "stays"
               : &best == &less ? "gives it less work after this step"
                                : "leaves it out after this step")};

@@ -16,13 +16,6 @@ struct SlowRankOfJob {
   int slot = 0;  // of the host's ranks in order
 };
 
-/// A way to go on, and its plan.
-struct WayOn {
-  runtime::Nodes nodes;                 // as they are known then
-  std::optional<ElasticLayout> layout;  // the fastest on them; nothing: see why_not
-  std::string why_not;
-};
-
 struct SlowRankWays {
   SlowRankOfJob slow;
   double now_s = 0;  // predicted of a step of the layout that runs, with the rank as slow as it is

@@ -37,24 +37,23 @@ bool answers(const std::string& host) {
 
 /// What a look around has found, made beside the job.
 struct Scouted {
-  runtime::Nodes nodes;
   std::vector<std::string> back;   // nodes that can be used again
   std::vector<std::string> quick;  // nodes whose slow ranks are taken for quick again
-  std::optional<ElasticLayout> layout;
+  WayOn way;
   double now_s = 0;  // predicted of a step of the layout that runs
 };
 
 /// @param forgets  takes slow ranks for quick whose time has come
 Scouted scout(const ElasticRun& run, const ElasticLayout& running, runtime::Nodes nodes,
               double clock_s, bool forgets) {
-  Scouted found{.nodes = std::move(nodes), .back = {}, .quick = {}, .layout = std::nullopt};
-  found.back = found.nodes.retry(clock_s, answers);
-  if (forgets) found.quick = found.nodes.forget_slow(clock_s);
-  std::string why_not;
-  // Ranks need the cores: one thread.
-  found.layout = choose_layout(run, found.nodes, planner::serial(), why_not);
-  found.now_s = predicted_step_s(running, found.nodes);
-  return found;
+  std::vector<std::string> back = nodes.retry(clock_s, answers);
+  std::vector<std::string> quick;
+  if (forgets) quick = nodes.forget_slow(clock_s);
+  const double now_s = predicted_step_s(running, nodes);
+  return {.back = std::move(back),
+          .quick = std::move(quick),
+          .way = way_on(run, std::move(nodes)),
+          .now_s = now_s};
 }
 
 class Supervisor {
@@ -315,18 +314,19 @@ class Supervisor {
   }
 
   bool is_worth_taking(Scouted found) {
-    nodes_ = std::move(found.nodes);
+    nodes_ = std::move(found.way.nodes);
     for (const std::string& name : found.back)
       log_->say(fmt::format("{} can be used again", name_of_node(name)));
     for (const std::string& name : found.quick)
       log_->say(fmt::format("{} is taken to be as fast as others again", name_of_node(name)));
     planned_slow_ = nodes_->slow_ranks(layout_->hosts);
     refused_slots_ = std::min(nodes_->usable_slots(), run_.range.most);
-    if (!found.layout) return false;
-    if (found.layout->ranks() > layout_->ranks()) return is_worth_growing(*found.layout);
-    if (found.quick.empty() || same_layout(*found.layout, *layout_)) return false;
-    return is_worth(planner::layout_text(found.layout->plan),
-                    step_time_s_ * found.layout->step_time_s / found.now_s);
+    const std::optional<ElasticLayout>& layout = found.way.layout;
+    if (!layout) return false;
+    if (layout->ranks() > layout_->ranks()) return is_worth_growing(*layout);
+    if (found.quick.empty() || same_layout(*layout, *layout_)) return false;
+    return is_worth(planner::layout_text(layout->plan),
+                    step_time_s_ * layout->step_time_s / found.now_s);
   }
 
   /// Whether the steps that are left would be done sooner, a restart included.
