@@ -187,6 +187,12 @@ expect 2 "the plan has 3 ranks \(dp3\), but its cluster has 4; --gpus 3 plans fo
 expect 2 "'x' is no number of ranks; write LEAST:MOST" "$meshplan" run dp4.json --elastic x
 expect 2 "at least 5 and at most 3 ranks; nearest: 3:3" "$meshplan" run dp4.json --elastic 5:3
 expect 2 "a run has at least 1 rank" "$meshplan" run dp4.json --elastic 0:4
+expect 2 "^meshplan: --spares: is for --elastic; add it, or leave --spares out" "$meshplan" run dp4.json --spares d:4
+expect 2 "^meshplan: --replace-slow-ranks: is for --elastic" "$meshplan" run dp4.json --replace-slow-ranks
+for option in --warn-slow-rank --time-every; do
+  expect 2 "^meshplan: $option 0: finds no slow rank for --replace-slow-ranks" \
+    "$meshplan" run dp4.json --elastic --replace-slow-ranks $option 0
+done
 expect 2 "no elastic run has saved to nowhere" "$meshplan" status nowhere
 printf '{' >checkpoints/job.json
 expect 2 "checkpoints/job.json:1:2: not valid JSON" "$meshplan" status

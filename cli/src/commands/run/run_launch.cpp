@@ -108,7 +108,11 @@ DeviceKind choose_device(RunOptions& options, const program::Plan& plan) {
   if (device == DeviceKind::Cpu && options.device.gemm_cache)
     throw ConfigError(
         "--gemm-cache is for ranks on GPUs: on processor cores there is nothing to choose from");
-  if (!options.time_every) options.time_every = device == DeviceKind::Cuda ? 0 : 1;
+  constexpr int kRarely = 10;  // a timed step replays no captured work
+  if (!options.time_every)
+    options.time_every = device == DeviceKind::Cpu            ? 1
+                         : options.elastic.replace_slow_ranks ? kRarely
+                                                              : 0;
   options.train.watch.time_every = *options.time_every;
   return device;
 }

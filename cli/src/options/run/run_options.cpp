@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "options/inputs.hpp"
@@ -22,6 +23,24 @@ void check_interval(const RunOptions& options) {
     throw ConfigError("--mtbf: is for --checkpoint-every auto; add it, or leave --mtbf out");
 }
 
+/// Options that would say nothing.
+void check_elastic(const RunOptions& options) {
+  const ElasticOptions& elastic = options.elastic;
+  if (!elastic.range)
+    for (const auto& [option, given] : {std::pair("--spares", elastic.spares.has_value()),
+                                        {"--replace-slow-ranks", elastic.replace_slow_ranks}})
+      if (given)
+        throw ConfigError(
+            fmt::format("{}: is for --elastic; add it, or leave {} out", option, option));
+  if (!elastic.replace_slow_ranks) return;
+  for (const auto& [option, is_zero] :
+       {std::pair("--warn-slow-rank", options.train.watch.slow_rank == 0),
+        {"--time-every", options.time_every == 0}})
+    if (is_zero)
+      throw ConfigError(fmt::format(
+          "{} 0: finds no slow rank for --replace-slow-ranks; leave one of them out", option));
+}
+
 }  // namespace
 
 void apply_interval(RunOptions& options) {
@@ -35,6 +54,7 @@ void apply_interval(RunOptions& options) {
 
 void check(const RunOptions& options) {
   check_interval(options);
+  check_elastic(options);
   const runtime::LossScaling& scaling = options.train.loss_scaling;
   const auto require = [](const char* option, double value, bool holds, const char* rule) {
     if (!holds) throw ConfigError(fmt::format("{} {}: must be {}", option, value, rule));
@@ -120,7 +140,8 @@ void add_run_options(Command& command, RunOptions& options) {
       .is_path()
       .option("--time-every", options.time_every,
               "steps from one whose operations are timed to the next; 0 = none; default: 1 on "
-              "CPUs, 0 on GPUs, which replay no captured work in a timed step")
+              "CPUs; on GPUs, which replay no captured work in a timed step, 0, or 10 with "
+              "--replace-slow-ranks")
       .at_least(0)
       .option("--verify", options.train.verify_every,
               "steps between comparisons of what several ranks hold, bit for bit; 0 = never")
