@@ -20,6 +20,7 @@ import random
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -173,7 +174,11 @@ class Chaos:
             self.one(number)
             number += 1
         self.job.process.terminate()
-        self.job.process.wait(60)
+        try:
+            self.job.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.judge.broken.append("the run does not end within 60 s of SIGTERM")
+            kill([self.job.process.pid, *self.job.pids("all")])
         self.judge.judge_rest(before)
         figures = self.judge.judge_log()
         figures.update(self.judge.judge_pieces())

@@ -47,6 +47,7 @@ struct LocalRank {
   int lifeline = -1;
   bool alive = true;
   bool death_noted = false;
+  bool finished = false;          // at the last look
   std::int64_t progress_ns = -1;  // at the last look, in which the rank had made it
   double progress_s = 0;          // when it was first seen
   double stopped_since_s = -1;
@@ -184,6 +185,7 @@ class Guardian {
     if (const std::int64_t progress = rank.slot->progress_ns.load();
         progress != std::exchange(rank.progress_ns, progress))
       rank.progress_s = now;
+    if (rank.is(RankState::Finished) && !std::exchange(rank.finished, true)) rank.progress_s = now;
     if (due) rank.state = process_state(rank.process.pid());
     if (due && !rank.death_noted) rank.resident_bytes = resident_bytes_of(rank.process.pid());
     if (rank.process.ended()) {
@@ -207,7 +209,8 @@ class Guardian {
     view.awaited_rank = slot.awaited_rank.load();
     view.since_progress = {now - rank.progress_s};
     if (rank.stopped_since_s >= 0) view.stopped = Seconds{now - rank.stopped_since_s};
-    view.traced = rank.state == 't';
+    view.traced = rank.alive && rank.state == 't';
+    view.gone = !rank.alive;
     view.status = read_text(slot);
     return view;
   }
@@ -435,6 +438,7 @@ class Guardian {
     made.since_progress_s = view.since_progress.value;
     made.stopped_s = view.stopped ? view.stopped->value : -1;
     made.traced = view.traced ? 1 : 0;
+    made.gone = view.gone ? 1 : 0;
     std::strncpy(made.text, view.status.c_str(), sizeof(made.text) - 1);
     return made;
   }
@@ -450,6 +454,7 @@ class Guardian {
     view.since_progress = {message.since_progress_s};
     if (message.stopped_s >= 0) view.stopped = Seconds{message.stopped_s};
     view.traced = message.traced != 0;
+    view.gone = message.gone != 0;
     view.status = message.text;
     remote_[message.rank] = std::move(view);
   }

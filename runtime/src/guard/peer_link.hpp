@@ -28,6 +28,7 @@ struct Frame {
   double since_progress_s = 0;
   double stopped_s = -1;  // -1 = not stopped
   std::int32_t traced = 0;
+  std::int32_t gone = 0;
   std::int32_t lost_rank = -1;     // of a Cause: for which the job ends; -1 = none
   std::int32_t lost_machine = -1;  // likewise, with all of its ranks
   char text[1024] = {};

@@ -70,6 +70,7 @@ struct RankView {
   Seconds since_progress;
   std::optional<Seconds> stopped;  // by a signal, for so long
   bool traced = false;             // a debugger holds it
+  bool gone = false;               // its process has ended
   std::string status;
 };
 
@@ -77,9 +78,10 @@ struct RankView {
 std::string describe(const RankView& view);
 
 /// The rank to blame for a hang, if there is one: a rank that was stopped for `timeout`; or, when
-/// no unfinished rank has shown progress for `timeout`, the one that does not wait and is stuck
-/// longest (if all wait, the one that waits longest: a deadlock). Nothing hangs while a debugger
-/// holds a rank.
+/// no unfinished rank has shown progress for `timeout`, one that is stopped, else the one that does
+/// not wait and is stuck longest (if all wait, the one that waits longest: a deadlock); or, when
+/// all have finished, the same of those whose processes have not ended `timeout` later. Nothing
+/// hangs while a debugger holds a rank.
 struct Hang {
   enum class Kind { Stopped, Stuck, Deadlock };
   Kind kind = Kind::Stuck;

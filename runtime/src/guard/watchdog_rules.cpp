@@ -11,7 +11,7 @@ std::string describe(const RankView& view) {
   if (view.stopped)
     text += fmt::format("; stopped by a signal {:.1f} s ago", view.stopped->value);
   else if (view.state == RankState::Finished)
-    text += "; finished";
+    text += fmt::format("; finished {:.1f} s ago", view.since_progress.value);
   else if (view.state == RankState::Failed)
     text += "; failed";
   else if (view.state == RankState::Interrupted)
@@ -29,21 +29,26 @@ std::string describe(const RankView& view) {
 std::optional<Hang> find_hang(std::span<const RankView> ranks, Seconds timeout) {
   if (std::ranges::any_of(ranks, [](const RankView& view) { return view.traced; }))
     return std::nullopt;
+  const auto has_finished = [](const RankView& view) {
+    return view.gone || view.state == RankState::Finished;
+  };
+  const bool all_finished = std::ranges::all_of(ranks, has_finished);
   const RankView* stopped = nullptr;
   const RankView* working = nullptr;
   const RankView* waiting = nullptr;
   bool all_stuck = true;
   for (const RankView& view : ranks) {
-    if (view.state == RankState::Finished) continue;
-    if (view.stopped && *view.stopped >= timeout &&
-        (stopped == nullptr || *view.stopped > *stopped->stopped))
-      stopped = &view;
+    if (view.gone) continue;
+    if (view.stopped && (stopped == nullptr || *view.stopped > *stopped->stopped)) stopped = &view;
+    if (has_finished(view) && !all_finished) continue;  // it may wait for others, to end with them
     all_stuck = all_stuck && view.since_progress >= timeout;
     const RankView*& longest = view.state == RankState::Waiting ? waiting : working;
     if (longest == nullptr || view.since_progress > longest->since_progress) longest = &view;
   }
-  if (stopped != nullptr) return Hang{Hang::Kind::Stopped, stopped->rank};
-  if (!all_stuck || (working == nullptr && waiting == nullptr)) return std::nullopt;
+  const bool any_left = working != nullptr || waiting != nullptr;
+  if (stopped != nullptr && (*stopped->stopped >= timeout || (any_left && all_stuck)))
+    return Hang{Hang::Kind::Stopped, stopped->rank};
+  if (!all_stuck || !any_left) return std::nullopt;
   if (working != nullptr) return Hang{Hang::Kind::Stuck, working->rank};
   return Hang{Hang::Kind::Deadlock, waiting->rank};
 }

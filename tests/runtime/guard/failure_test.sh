@@ -49,6 +49,10 @@ for machines in one-machine many-machines; do
   in_background expect_end "deadlock, $machines" \
     "job ends: deadlock, every rank waits; .*pp recv of F mb3; waiting for rank" \
     deadlock 0 $hangs $machines
+  in_background expect_end "SIGSTOP at the end, $machines" \
+    "job ends: hangs: rank 2 on .*; stopped by a signal" stop-at-end 2 $hangs $machines
+  in_background expect_end "endless loop at the end, $machines" \
+    "job ends: hangs: rank [0-3] on .*; finished [0-9.]+ s ago" spin-at-end 2 $hangs $machines
   in_foreground expect_end "exception, $machines" "meshplan: rank 1 on .*: the victim's own message" \
     throw 1 60 $machines
 done

@@ -56,6 +56,13 @@ void misbehave(const Arguments& arguments) {
     while (true) ::usleep(1000);
 }
 
+/// Nothing is left to be done but to end.
+void misbehave_at_end(const Arguments& arguments) {
+  if (arguments.mode == "stop-at-end") ::kill(::getpid(), SIGSTOP);
+  if (arguments.mode == "spin-at-end")
+    while (true) ::usleep(1000);
+}
+
 int train(const MpiSession& session, const Arguments& arguments) {
   JobLayout layout = session.layout();
   if (arguments.many_machines) {  // each rank believes that it is alone on its machine
@@ -129,5 +136,9 @@ int main(int argc, char** argv) {
   if (argc > 5) arguments.progress_thread = std::string_view(argv[5]) == "progress-thread";
   leave_early(arguments);
   const MpiSession session(argc, argv);
-  return run_rank(session, [&] { return train(session, arguments); });
+  return run_rank(session, [&] {
+    const int code = train(session, arguments);
+    if (session.layout().rank == arguments.victim) misbehave_at_end(arguments);
+    return code;
+  });
 }

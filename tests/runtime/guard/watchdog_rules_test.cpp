@@ -72,11 +72,46 @@ TEST_CASE("Of several stopped ranks the one that stopped first is named", "[runt
   CHECK(hang->rank == 1);
 }
 
-TEST_CASE("A debugger suspends the watch, and finished ranks cannot hang", "[runtime][watchdog]") {
+TEST_CASE("A debugger suspends the watch", "[runtime][watchdog]") {
   std::vector<RankView> ranks{view(0, RankState::Working, 99)};
   ranks[0].traced = true;
   CHECK_FALSE(find_hang(ranks, kTimeout));
-  CHECK_FALSE(find_hang(std::vector{view(0, RankState::Finished, 99)}, kTimeout));
+}
+
+TEST_CASE("Who has finished may wait for the others, and then has to end", "[runtime][watchdog]") {
+  std::vector<RankView> ranks{view(0, RankState::Finished, 99), view(1, RankState::Working, 9)};
+  CHECK_FALSE(find_hang(ranks, kTimeout));
+  ranks[1].state = RankState::Finished;
+  CHECK_FALSE(find_hang(ranks, kTimeout));
+  ranks[1].since_progress = {12};
+  const auto hang = find_hang(ranks, kTimeout);
+  REQUIRE(hang);
+  CHECK(hang->kind == Hang::Kind::Stuck);
+  CHECK(hang->rank == 0);
+  CHECK_THAT(describe(ranks[0]), Contains("; finished 99.0 s ago"));
+  ranks[0].gone = true;
+  CHECK(find_hang(ranks, kTimeout)->rank == 1);
+  ranks[1].gone = true;
+  CHECK_FALSE(find_hang(ranks, kTimeout));
+}
+
+TEST_CASE("Where nobody moves, the stopped rank is to blame", "[runtime][watchdog]") {
+  std::vector<RankView> ranks{view(0, RankState::Finished, 12), view(1, RankState::Finished, 11)};
+  ranks[1].stopped = Seconds{9};
+  CHECK(find_hang(ranks, kTimeout)->rank == 1);
+  ranks[0].state = ranks[1].state = RankState::Working;
+  CHECK(find_hang(ranks, kTimeout)->rank == 1);
+  ranks[0].since_progress = {0};
+  CHECK_FALSE(find_hang(ranks, kTimeout));
+}
+
+TEST_CASE("Who has finished and is stopped hangs, too", "[runtime][watchdog]") {
+  std::vector<RankView> ranks{view(0, RankState::Finished, 12), view(1, RankState::Working, 0)};
+  ranks[0].stopped = Seconds{12};
+  const auto hang = find_hang(ranks, kTimeout);
+  REQUIRE(hang);
+  CHECK(hang->kind == Hang::Kind::Stopped);
+  CHECK(hang->rank == 0);
 }
 
 TEST_CASE("A description names rank, host, status and whom it waits for", "[runtime][watchdog]") {
