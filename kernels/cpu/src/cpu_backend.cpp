@@ -8,6 +8,7 @@
 #include "attention/attention_layout.hpp"
 #include "attention/operators.hpp"
 #include "core/error.hpp"
+#include "core/fresh_pages.hpp"
 #include "device/loops.hpp"
 #include "elementwise/operators.hpp"
 #include "embeddings/operators.hpp"
@@ -36,7 +37,8 @@ void* CpuBackend::allocate(std::int64_t bytes) {
   void* memory = std::aligned_alloc(kPage, static_cast<std::size_t>(size));
   if (memory == nullptr)
     throw IoError(fmt::format("cannot allocate {} bytes of host memory", size));
-  zero(memory, size);  // first touch is slow in a virtual machine: pay it here, not in a step
+  map_pages(memory, static_cast<std::size_t>(size));  // here, not in a step
+  zero(memory, size);
   return memory;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/fresh_pages.hpp"
 #include "node_store/store_folder.hpp"
 #include "runtime/weights/checkpoint.hpp"
 
@@ -31,15 +32,6 @@ void rename_file(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "renamed", errno);
 }
 
-/// The kernel maps each page when it is first written to, which takes ten times as long as a copy:
-/// all of them at once. (MAP_POPULATE maps shared pages for reading only.)
-void touch(void* memory, std::size_t bytes) {
-#ifdef MADV_POPULATE_WRITE  // Linux 5.14
-  if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return;
-#endif
-  std::memset(memory, 0, bytes);
-}
-
 /// A new file of this size, all of whose memory is taken. @throws IoError, and leaves no file then
 std::byte* allocate_file(const std::string& path, std::int64_t bytes) {
   const int descriptor =
@@ -54,7 +46,8 @@ std::byte* allocate_file(const std::string& path, std::int64_t bytes) {
   }
   ::close(descriptor);
   if (error == 0) {
-    touch(memory, static_cast<std::size_t>(bytes));
+    const auto size = static_cast<std::size_t>(bytes);
+    if (!map_pages(memory, size)) std::memset(memory, 0, size);
     return static_cast<std::byte*>(memory);
   }
   ::unlink(path.c_str());
