@@ -161,8 +161,7 @@ class SupervisedJob(Job):
         return words
 
     def plan_now(self):
-        record = json.loads((self.folder / "job.json").read_text())
-        return self.folder / "job-plan.json" if record["ranks"] != self.most else self.work / "plan.json"
+        return Path(json.loads((self.folder / "job.json").read_text())["job_plan"])
 
     def ranks_on(self, host):
         """Processes of the ranks that mpiexec started under this name."""

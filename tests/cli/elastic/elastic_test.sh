@@ -87,6 +87,7 @@ kill -9 "$(one_rank)"
 await_end 0 "one loss"
 grep -q "elastic: goes on from step [0-9]* or later with 3 ranks: dp4" stderr || fail "not on three ranks: $(cat stderr)"
 from=$(sed -n 's/.*goes on from step \([0-9]*\) .*/\1/p' stderr)
+expect 0 "on 3 ranks \(1 to 4\), started with .*dp4.json, runs checkpoints/job-plan.json" "$meshplan" status
 expect 0 "" "$meshplan" run checkpoints/job-plan.json --data text.txt --steps 300 --resume "checkpoints/step-$from" \
   --checkpoint-dir again --log again.jsonl
 expect 0 "" "$meshplan" run dp4.json --data text.txt --steps 300 --resume "checkpoints/step-$from" \

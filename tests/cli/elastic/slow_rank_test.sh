@@ -68,7 +68,7 @@ steps=300
 run_slowed() {  # run_slowed ARGUMENTS...: rank 3 computes forty times as long from step 20 on; sets `code`
   rm -rf checkpoints log.jsonl ended
   timeout -k 1 240 "$meshplan" run "$work/plan.json" --data "$work/text.txt" --steps $steps --checkpoint-every 100 \
-    --log "$work/log.jsonl" --replace-slow-ranks --warn-slow-rank 8 --retry-after 1000 "$@" >stdout 2>stderr &
+    --log "$work/log.jsonl" --replace-slow-ranks --warn-slow-rank 5 --retry-after 1000 "$@" >stdout 2>stderr &
   local job=$!
   for _ in $(seq 600); do
     [ "$(steps_done)" -ge 20 ] && break

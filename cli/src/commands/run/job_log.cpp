@@ -66,6 +66,7 @@ void JobLog::say(const std::string& text) {
 void JobLog::begin(const JobBegin& job) {
   record_.state = "running";
   record_.plan = job.plan_file;
+  record_.job_plan = job.job_plan_file;
   record_.layout = planner::layout_text(job.layout.plan);
   record_.ranks = job.layout.ranks();
   record_.least_ranks = job.run.range.least;

@@ -17,7 +17,8 @@ struct JobBegin {
   const ElasticLayout& layout;
   const ElasticRun& run;
   const runtime::Nodes& nodes;
-  std::string plan_file;
+  std::string plan_file;      // that the run was started with
+  std::string job_plan_file;  // that it runs
   int num_steps = 0;
   int step = 0;  // done before
 };

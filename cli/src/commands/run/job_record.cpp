@@ -59,6 +59,7 @@ void fields(Visitor& v, JobRecord& job) {
   v.required("supervisor", job.supervisor, "its process");
   v.required("written_s", job.written_s, "seconds since 1970");
   v.required("plan", job.plan, "file that the run was started with");
+  v.optional("job_plan", job.job_plan, "file of the plan that runs");
   v.required("layout", job.layout, "of the plan that runs");
   v.required("ranks", job.ranks, "that run", at_least(0));
   v.required("least_ranks", job.least_ranks, "with which the job goes on", at_least(1));
@@ -137,9 +138,10 @@ void write_job(const std::string& folder, const JobRecord& job) {
 
 std::string to_text(const JobRecord& job, const std::string& folder, double now_s) {
   std::string text = fmt::format("{}: {}\n", folder, state_text(job, now_s));
-  text +=
-      fmt::format("plan     {} on {} rank{} ({} to {}), started with {}\n", job.layout, job.ranks,
-                  job.ranks == 1 ? "" : "s", job.least_ranks, job.most_ranks, job.plan);
+  text += fmt::format("plan     {} on {} rank{} ({} to {}), started with {}", job.layout, job.ranks,
+                      job.ranks == 1 ? "" : "s", job.least_ranks, job.most_ranks, job.plan);
+  const bool is_other = !job.job_plan.empty() && job.job_plan != job.plan;
+  text += is_other ? fmt::format(", runs {}\n", job.job_plan) : "\n";
   text += fmt::format("step     {} of {}", job.step, job.num_steps);
   if (job.step_time_s > 0) text += fmt::format(", {}", planner::format_seconds(job.step_time_s));
   text += "\n\n" + nodes_text(job, now_s);

@@ -29,6 +29,7 @@ struct JobRecord {
   int supervisor = 0;             // its process
   double written_s = 0;           // seconds since 1970
   std::string plan;               // the file that the run was started with
+  std::string job_plan;           // the file of the plan that runs
   std::string layout;             // of the plan that runs: "tp2 dp3 mbs1"
   int ranks = 0;
   int least_ranks = 1;

@@ -216,6 +216,7 @@ class Supervisor {
                  .run = run_,
                  .nodes = *nodes_,
                  .plan_file = *given_.file,
+                 .job_plan_file = *options_.file,
                  .num_steps = options_.train.num_steps,
                  .step = step_});
     const program::Plan plan = load_plan(options_);
