@@ -49,6 +49,11 @@ bool is_stopped(int pid) {
   return pid > 0 && process_state(pid) == 'T';
 }
 
+/// Stopped, or gone.
+bool is_idle(int pid) {
+  return is_stopped(pid) || ProcessWatch(pid).ended();
+}
+
 }  // namespace
 
 GuardianLifeline::GuardianLifeline(int socket, GuardPost& post, std::span<StatusSlot> slots,
@@ -119,8 +124,9 @@ void GuardianLifeline::end_idle_guardians() const {
   const auto works = [](const StatusSlot& slot) {
     return slot.state.load() != RankState::Finished && slot.state.load() != RankState::Failed;
   };
-  if (std::ranges::any_of(slots_, works) || !std::ranges::all_of(guardians(), is_stopped)) return;
-  for (const int guardian : guardians()) ::kill(guardian, SIGKILL);
+  if (std::ranges::any_of(slots_, works) || !std::ranges::all_of(guardians(), is_idle)) return;
+  for (const int guardian : guardians())
+    if (is_stopped(guardian)) ::kill(guardian, SIGKILL);
 }
 
 }  // namespace meshplan::runtime

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <numeric>
 #include <stdexcept>
@@ -63,6 +64,13 @@ void misbehave_at_end(const Arguments& arguments) {
     while (true) ::usleep(1000);
 }
 
+/// All ranks agree on whether the file is there that tells them to end.
+bool is_to_end(Communicator& world) {
+  float there = std::filesystem::exists(std::getenv("END_FILE")) ? 1 : 0;
+  world.all_reduce({&there, 1, DType::F32}, {&there, 1, DType::F32}, ReduceOp::Max).wait();
+  return there > 0;
+}
+
 int train(const MpiSession& session, const Arguments& arguments) {
   JobLayout layout = session.layout();
   if (arguments.many_machines) {  // each rank believes that it is alone on its machine
@@ -79,11 +87,10 @@ int train(const MpiSession& session, const Arguments& arguments) {
   const auto world = make_host_world(session, options);
   if (arguments.progress_thread) world->progress_in_background(true);
   const int rank = world->rank();
-  constexpr int kTwoSeconds = 100;
-  const int num_steps = arguments.mode == "last"   ? 1'000'000
-                        : arguments.mode == "wait" ? kTwoSeconds
-                                                   : 6;
+  const bool lasts = arguments.mode == "last" || arguments.mode == "wait";
+  const int num_steps = lasts ? 1'000'000 : 6;
   for (int step = 0; step < num_steps; ++step) {
+    if (arguments.mode == "wait" && is_to_end(*world)) break;
     watchdog.board().set(fmt::format("step {}, stage {}, computing F mb{}", step, rank, step));
     ::usleep(20'000);
     if (step == 3 && rank == arguments.victim) misbehave(arguments);

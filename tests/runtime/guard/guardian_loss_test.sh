@@ -141,16 +141,22 @@ in_background expect_no_alarm 1 $ONE
 in_background expect_no_alarm 4 $MANY
 
 # What is stopped at the end of the job holds the launcher's pipes, but does not hold it up.
-expect_end_in_peace() { # expect_end_in_peace NAMES...
+expect_end_in_peace() { # expect_end_in_peace NAMES...: KILLED is another name, whose processes are killed
+  END_FILE=$output-ends
+  export END_FILE
   start_job 1 "$victim" launch localhost:4 wait 0 60 one-machine
   until_it_holds are_guarded 1 || fail "no two guardians"
   for name in "$@"; do kill -STOP $(guards "$name"); done
+  [ -z "${KILLED:-}" ] || kill -KILL $(guards "$KILLED")
+  : >"$END_FILE"
   until_it_holds said 1 "ranks finish" || fail "the job does not come to its end"
   expect_all_gone "a good end while stopped: $*" 0 ""
 }
 in_background expect_end_in_peace meshplan-guard
 in_background expect_end_in_peace meshplan-spare
 in_background expect_end_in_peace meshplan-guard meshplan-spare
+KILLED=meshplan-spare in_background expect_end_in_peace meshplan-guard
+KILLED=meshplan-guard in_background expect_end_in_peace meshplan-spare
 
 wait
 output=/dev/null
