@@ -33,7 +33,7 @@ constexpr milliseconds kGraceOfMpiexec{4'000};    // to notice by itself
 constexpr milliseconds kGraceOfInterrupt{2'000};  // mpiexec ends its ranks itself
 constexpr milliseconds kGraceOfForce{500};        // ranks remove half-written files
 constexpr milliseconds kGraceOfRanks{4'000};      // to be gone after mpiexec
-constexpr milliseconds kTimeUnguarded{8'000};     // or for ranks to say that they have none
+constexpr double kTimeUnguardedS = 8;             // or for ranks to say that they have none
 
 constexpr std::string_view kBeforeCause = "meshplan: the job ends: ";
 
@@ -329,9 +329,10 @@ void LaunchedJob::supervise() {
         lost_hosts_.push_back(helper.host);
     }
   if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
-  if (!desk_.misses_guardian()) guarded_ = Clock::now();
-  if (Clock::now() - guarded_ > kTimeUnguarded)
-    end_after(milliseconds{0}, "the guardians of ranks on this machine have ended");
+  const double now_s = running_clock_.now_s();
+  if (!desk_.misses_guardian()) guarded_s_ = now_s;
+  if (now_s - guarded_s_ > kTimeUnguardedS)
+    end_after(milliseconds{0}, "the guardians of ranks on this machine have ended or were stopped");
   if (desk_.interrupted()) end_after(kGraceOfInterrupt, "");
   if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
   // Lost ranks are named only now: on a busy machine some say their first word long after one is
@@ -339,6 +340,7 @@ void LaunchedJob::supervise() {
   say(cause_at_end_.empty() ? cause_of_loss() : cause_at_end_);
   forced_ = true;
   ::kill(mpiexec_, SIGKILL);  // its proxies see that, on every host, and end their ranks
+  desk_.end_stopped_guardians();
 }
 
 void LaunchedJob::end_after(milliseconds grace, const std::string& cause) {

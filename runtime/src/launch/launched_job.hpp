@@ -12,6 +12,7 @@
 #include "os/blocked_signals.hpp"
 #include "os/out_of_memory.hpp"
 #include "os/process_watch.hpp"
+#include "os/running_clock.hpp"
 #include "runtime/launch/launch.hpp"
 
 namespace meshplan::runtime {
@@ -74,7 +75,8 @@ class LaunchedJob {
   OutputRelay stderr_{STDERR_FILENO};
   OutOfMemoryKills memory_kills_;
   Clock::time_point started_ = Clock::now();
-  Clock::time_point guarded_ = started_;  // no guardian was missed then
+  RunningClock running_clock_;
+  double guarded_s_ = 0;  // by it: no guardian was missed then
   std::int64_t started_wall_s_ = 0;
   int mpiexec_ = 0;
   std::vector<Helper> helpers_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -16,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "os/local_socket.hpp"
+#include "os/process_watch.hpp"
 #include "runtime/launch/launch.hpp"
 
 namespace meshplan::runtime {
@@ -173,6 +175,19 @@ std::vector<std::string> LauncherDesk::hear() {
   std::vector<std::string> texts;
   for (auto& [said_ns, text] : reports) texts.push_back(std::move(text));
   return texts;
+}
+
+bool LauncherDesk::Caller::is_stopped_guardian() const {
+  return guarded_machine && process_state(pid) == 'T';
+}
+
+bool LauncherDesk::misses_guardian() const {
+  return !unguarded_.empty() || std::ranges::any_of(callers_, &Caller::is_stopped_guardian);
+}
+
+void LauncherDesk::end_stopped_guardians() const {
+  for (const Caller& caller : callers_)
+    if (caller.is_stopped_guardian()) ::kill(caller.pid, SIGKILL);
 }
 
 void LauncherDesk::read_all(Reports& reports) {

@@ -92,8 +92,11 @@ class LauncherDesk {
   bool has_heard_any() const { return !heard_.empty(); }
   bool rank_failed() const { return rank_failed_; }  // and has said why
   bool interrupted() const { return interrupted_; }
-  /// A guardian has hung up before its work was done, and no other has taken its place yet.
-  bool misses_guardian() const { return !unguarded_.empty(); }
+  /// A guardian has hung up before its work was done, or is stopped, and no other has taken its
+  /// place yet.
+  bool misses_guardian() const;
+  /// By SIGKILL. They hold the pipes of mpiexec, which waits until these are closed.
+  void end_stopped_guardians() const;
   const std::optional<StoppedRun>& stopped_run() const { return stopped_run_; }
   /// Ranks that guardians end the job for, in the order in which they were named.
   const std::vector<int>& named() const { return named_; }
@@ -108,6 +111,7 @@ class LauncherDesk {
     bool is_rank = false;
     int rank = 0;
     std::string doing;
+    bool is_stopped_guardian() const;
   };
   using Reports = std::multimap<std::int64_t, std::string>;  // by the time they were said
   void read_all(Reports& reports);

@@ -122,6 +122,17 @@ expect_launcher_notices() {
 }
 in_background expect_launcher_notices
 
+# Nobody is left but a guardian that is stopped: it holds the pipes that mpiexec waits for.
+expect_launcher_ends_the_last() {
+  start_guarded 1 $ONE
+  ranks="$(rank_process 0) $(rank_process 1) $(rank_process 2) $(rank_process 3)"
+  kill -STOP "$(guards meshplan-guard)"
+  kill -KILL "$(guards meshplan-spare)" $ranks
+  expect_all_gone "all ranks and the spare killed while the guardian is stopped" 1 \
+    "job ends: the guardians of ranks on this machine have ended or were stopped"
+}
+in_background expect_launcher_ends_the_last
+
 # The whole job is stopped for longer than a rank may hang, guardians run again first: nothing is
 # wrong, and what happens later is seen.
 expect_no_alarm() {
