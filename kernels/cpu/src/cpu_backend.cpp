@@ -23,6 +23,7 @@ namespace meshplan::kernels {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kTouched = 2 << 20;  // a large page
 constexpr std::int64_t kByteGrain = 4 * cpu::kElementGrain;
 
 }  // namespace
@@ -37,8 +38,14 @@ void* CpuBackend::allocate(std::int64_t bytes) {
   void* memory = std::aligned_alloc(kPage, static_cast<std::size_t>(size));
   if (memory == nullptr)
     throw IoError(fmt::format("cannot allocate {} bytes of host memory", size));
-  map_pages(memory, static_cast<std::size_t>(size));  // here, not in a step
-  zero(memory, size);
+  // Here, not in a step; by the threads that will use it, each of which may have memory of its own.
+  parallel_for(context_.num_threads, round_up(size, kTouched) / kTouched, 1,
+               [&](Range range, int /*thread*/) {
+                 const std::int64_t begin = range.begin * kTouched;
+                 const std::int64_t end = std::min(range.end * kTouched, size);
+                 touch_pages(static_cast<std::byte*>(memory) + begin,
+                             static_cast<std::size_t>(end - begin));
+               });
   return memory;
 }
 

@@ -46,8 +46,7 @@ std::byte* allocate_file(const std::string& path, std::int64_t bytes) {
   }
   ::close(descriptor);
   if (error == 0) {
-    const auto size = static_cast<std::size_t>(bytes);
-    if (!map_pages(memory, size)) std::memset(memory, 0, size);
+    touch_pages(memory, static_cast<std::size_t>(bytes));
     return static_cast<std::byte*>(memory);
   }
   ::unlink(path.c_str());
