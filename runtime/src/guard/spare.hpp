@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <csignal>
 #include <string>
 
 #include "guard/guardian.hpp"
