@@ -21,7 +21,7 @@ class ShareSlots {
   ShareSlots(std::string store, int rank, std::vector<std::byte> header, std::int64_t data_bytes);
   /// Unmaps, leaves the files.
   ~ShareSlots();
-  ShareSlots(ShareSlots&&) noexcept;
+  ShareSlots(ShareSlots&& other) noexcept;
   ShareSlots(const ShareSlots&) = delete;
   ShareSlots& operator=(const ShareSlots&) = delete;
 
