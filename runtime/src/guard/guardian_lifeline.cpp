@@ -45,10 +45,6 @@ class Place {
   std::optional<GuardianWatch> watch_;
 };
 
-bool is_stopped(int pid) {
-  return pid > 0 && process_state(pid) == 'T';
-}
-
 /// Stopped, or gone.
 bool is_idle(int pid) {
   return is_stopped(pid) || ProcessWatch(pid).ended();
@@ -108,14 +104,18 @@ void GuardianLifeline::end_job(const std::string& how) {
   LauncherLine line(report_socket_);
   if (!line.say(LauncherMessage::Kind::Report, 0, text))
     write_whole(STDERR_FILENO, printable(text));
-  for (const int guardian : guardians())
-    if (is_stopped(guardian)) ::kill(guardian, SIGKILL);
+  end_stopped_guardians();
   for (const ProcessWatch& rank : other_ranks_) rank.signal(SIGKILL);
   ::_exit(1);
 }
 
 std::array<int, 2> GuardianLifeline::guardians() const {
   return {post_.guardian.load(), post_.spare.load()};
+}
+
+void GuardianLifeline::end_stopped_guardians() const {
+  for (const int guardian : guardians())
+    if (is_stopped(guardian)) ::kill(guardian, SIGKILL);
 }
 
 /// Who is the last to finish leaves none behind that is stopped: the launcher would wait for it,
@@ -125,8 +125,7 @@ void GuardianLifeline::end_idle_guardians() const {
     return slot.state.load() != RankState::Finished && slot.state.load() != RankState::Failed;
   };
   if (std::ranges::any_of(slots_, works) || !std::ranges::all_of(guardians(), is_idle)) return;
-  for (const int guardian : guardians())
-    if (is_stopped(guardian)) ::kill(guardian, SIGKILL);
+  end_stopped_guardians();
 }
 
 }  // namespace meshplan::runtime

@@ -31,6 +31,7 @@ class GuardianLifeline {
  private:
   void watch();
   [[noreturn]] void end_job(const std::string& how);
+  void end_stopped_guardians() const;
   void end_idle_guardians() const;
   std::array<int, 2> guardians() const;
 

@@ -33,7 +33,7 @@ std::string stand_by(int guardian) {
 
 std::string GuardianWatch::loss(double now_s) {
   if (process_.ended()) return "has ended";
-  if (process_state(pid()) != 'T')
+  if (!is_stopped(pid()))
     stopped_since_s_ = -1;
   else if (stopped_since_s_ < 0)
     stopped_since_s_ = now_s;

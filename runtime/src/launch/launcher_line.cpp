@@ -178,7 +178,7 @@ std::vector<std::string> LauncherDesk::hear() {
 }
 
 bool LauncherDesk::Caller::is_stopped_guardian() const {
-  return guarded_machine && process_state(pid) == 'T';
+  return guarded_machine && is_stopped(pid);
 }
 
 bool LauncherDesk::misses_guardian() const {

@@ -59,6 +59,10 @@ char process_state(int pid) {
   return fields.empty() ? 'X' : fields[0];
 }
 
+bool is_stopped(int pid) {
+  return pid > 0 && process_state(pid) == 'T';
+}
+
 int parent_of(int pid) {
   std::istringstream fields(after_name(pid));
   char state = 'X';

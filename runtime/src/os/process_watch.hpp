@@ -8,6 +8,8 @@ namespace meshplan::runtime {
 
 /// The state letter of /proc/PID/stat; 'X' if the process is gone.
 char process_state(int pid);
+/// By a signal, not by a debugger. 0 is no process.
+bool is_stopped(int pid);
 /// 0 if the process is gone, or its parent is outside this container.
 int parent_of(int pid);
 /// The name of its program, cut to 15 bytes by the kernel; empty if it is gone.
