@@ -10,8 +10,7 @@ namespace meshplan {
 
 void touch_pages(void* memory, std::size_t bytes) noexcept {
 #ifdef MADV_POPULATE_WRITE  // Linux 5.14. (MAP_POPULATE maps shared pages for reading only.)
-  constexpr std::size_t kLarge = std::size_t{32} << 20;  // less gains little from large pages
-  if (bytes >= kLarge) ::madvise(memory, bytes, MADV_HUGEPAGE);
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // where they fit: threads may touch a part each
   ::madvise(memory, bytes, MADV_POPULATE_WRITE);
 #endif
   std::memset(memory, 0, bytes);  // a virtual machine may have mapped them for itself alone
