@@ -44,7 +44,7 @@ void fill_classes(HfConfig& config, ModelSpec& spec) {
 }
 
 void fill_distilbert(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.positive({"n_layers", "num_hidden_layers"});
+  spec.num_layers = config.layers({"n_layers", "num_hidden_layers"});
   spec.hidden_size = config.width({"dim", "hidden_size"});
   spec.num_heads = spec.num_kv_heads = config.positive({"n_heads", "num_attention_heads"});
   spec.head_size = spec.hidden_size / spec.num_heads;

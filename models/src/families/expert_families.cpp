@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -110,12 +111,13 @@ void fill_ernie_moe(HfConfig& config, ModelSpec& spec) {
   fill_llama_dense(config, spec);
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = config.flag({"use_bias"});
   MoeSpec moe = read_experts(config, {"moe_num_experts"}, {"moe_k"}, {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = config.integer({"moe_num_shared_experts"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(config.integer({"moe_num_shared_experts"}), moe.expert_ffn_size);
   moe.router.correction_bias = true;
   const int first = config.integer({"moe_layer_start_index"});
   const int step = config.positive({"moe_layer_interval"});
   const double last_said = config.number({"moe_layer_end_index"});
-  const int last = last_said < 0 ? spec.num_layers - 1 : static_cast<int>(last_said);
+  const int last = last_said < 0 ? spec.num_layers - 1 : as_size(last_said);
   for (int i = 0; i < spec.num_layers; ++i)
     if (i < first || i > last || (i + 1) % step != 0) moe.dense_layers.push_back(i);
   moe.router.aux_loss_coefficient = balance_loss(config, spec);
@@ -137,7 +139,8 @@ void fill_hunyuan_moe(HfConfig& config, ModelSpec& spec) {
   moe.expert_ffn_size = config.has("moe_intermediate_size")
                             ? first_of(config, {"moe_intermediate_size"})
                             : spec.ffn_size;
-  moe.shared_expert_ffn_size = first_of(config, {"num_shared_expert"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(first_of(config, {"num_shared_expert"}), moe.expert_ffn_size);
   const int skipped = config.integer({"moe_layer_num_skipped"});
   for (int i = 0; i < skipped && i < spec.num_layers; ++i) moe.dense_layers.push_back(i);
   spec.moe = std::move(moe);
@@ -160,7 +163,8 @@ void fill_glm4_moe(HfConfig& config, ModelSpec& spec) {
   spec.qk_norm = config.flag({"use_qk_norm"});
   MoeSpec moe = read_experts(config, {"n_routed_experts"}, {"num_experts_per_tok"},
                              {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = config.integer({"n_shared_experts"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(config.integer({"n_shared_experts"}), moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),
@@ -226,13 +230,14 @@ void fill_minimax_m3(HfConfig& config, ModelSpec& spec) {
   spec.moe = std::move(moe);
   if (const auto sparse = config.object("sparse_attention_config")) {
     const auto number = [&](const char* key) {
-      return static_cast<int>(sparse->own_number(key).value_or(1));
+      return as_size(sparse->own_number(key).value_or(1));
     };
     const int block = number("sparse_block_size");
-    spec.sparse_attention = SparseAttentionSpec{.index_heads = number("sparse_num_index_heads"),
-                                                .index_head_size = number("sparse_index_dim"),
-                                                .top_k = block * number("sparse_topk_blocks"),
-                                                .block = block};
+    spec.sparse_attention =
+        SparseAttentionSpec{.index_heads = number("sparse_num_index_heads"),
+                            .index_head_size = number("sparse_index_dim"),
+                            .top_k = product_of_sizes(block, number("sparse_topk_blocks")),
+                            .block = block};
     const std::vector<int> chooses = sparse->own_integers("sparse_attention_freq");
     LayerChanges changes(spec.num_layers);
     for (int i = 0; i < spec.num_layers && at(i) < chooses.size(); ++i)
@@ -264,7 +269,8 @@ void fill_afmoe(HfConfig& config, ModelSpec& spec) {
     spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = config.integer({"num_shared_experts"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"num_dense_layers"}), 1);
   moe.router = {.score = config.text({"score_func"}) == "softmax" ? RouterScore::Softmax
                                                                   : RouterScore::Sigmoid,
@@ -280,7 +286,7 @@ void fill_afmoe(HfConfig& config, ModelSpec& spec) {
 }
 
 void fill_dbrx(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.positive({"n_layers"});
+  spec.num_layers = config.layers({"n_layers"});
   spec.hidden_size = config.width({"d_model"});
   spec.num_heads = config.positive({"n_heads"});
   spec.head_size = spec.hidden_size / spec.num_heads;
@@ -294,13 +300,13 @@ void fill_dbrx(HfConfig& config, ModelSpec& spec) {
   const auto number = [](const HfConfig& object, const char* key, double usual) {
     return object.own_number(key).value_or(usual);
   };
-  spec.num_kv_heads = static_cast<int>(number(attention, "kv_n_heads", 1));
+  spec.num_kv_heads = as_size(number(attention, "kv_n_heads", 1));
   spec.rope_base = number(attention, "rope_theta", 10000);
   if (attention.own_number("clip_qkv"))
     predict_only(spec, "queries, keys and values that are clipped (attn_config.clip_qkv)");
-  spec.moe = MoeSpec{.num_experts = static_cast<int>(number(ffn, "moe_num_experts", 4)),
-                     .top_k = static_cast<int>(number(ffn, "moe_top_k", 1)),
-                     .expert_ffn_size = static_cast<int>(number(ffn, "ffn_hidden_size", 3584))};
+  spec.moe = MoeSpec{.num_experts = as_size(number(ffn, "moe_num_experts", 4)),
+                     .top_k = as_size(number(ffn, "moe_top_k", 1)),
+                     .expert_ffn_size = as_size(number(ffn, "ffn_hidden_size", 3584))};
   spec.moe->router.aux_loss_coefficient = balance_loss(config, spec);
   for (const char* key : {"moe_loss_weight", "moe_jitter_eps", "ffn_act_fn",
                           "moe_normalize_expert_weights", "uniform_expert_assignment"})
@@ -317,8 +323,8 @@ void fill_bailing(HfConfig& config, ModelSpec& spec) {
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
   const auto shared = config.optional_integer({"moe_shared_expert_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      config.integer({"num_shared_experts"}) * shared.value_or(moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = product_of_sizes(config.integer({"num_shared_experts"}),
+                                                shared.value_or(moe.expert_ffn_size));
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = config.text({"score_function"}) == "sigmoid" ? RouterScore::Sigmoid
                                                                       : RouterScore::Softmax,
@@ -420,9 +426,8 @@ void fill_step(HfConfig& config, ModelSpec& spec) {
   std::optional<int> heads = config.optional_integer({"num_sliding_attention_heads"});
   std::optional<int> kv_heads;
   if (const auto other = config.object("attention_other_setting")) {
-    if (const auto said = other->own_number("num_attention_heads")) heads = static_cast<int>(*said);
-    if (const auto said = other->own_number("num_attention_groups"))
-      kv_heads = static_cast<int>(*said);
+    if (const auto said = other->own_number("num_attention_heads")) heads = as_size(*said);
+    if (const auto said = other->own_number("num_attention_groups")) kv_heads = as_size(*said);
   }
   LayerChanges changes(spec.num_layers);
   for (int layer = 0; layer < spec.num_layers; ++layer)
@@ -478,8 +483,8 @@ void fill_mimo_v2(HfConfig& config, ModelSpec& spec) {
   spec.ffn_size = config.positive({"intermediate_size"});
   MoeSpec moe = read_experts(config, {"n_routed_experts"}, {"num_experts_per_tok"},
                              {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      config.optional_integer({"n_shared_experts"}).value_or(0) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size = product_of_sizes(
+      config.optional_integer({"n_shared_experts"}).value_or(0), moe.expert_ffn_size);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),
                 .scaling_factor = config.optional_number({"routed_scaling_factor"}).value_or(1.0),
@@ -514,7 +519,8 @@ void fill_exaone_moe(HfConfig& config, ModelSpec& spec) {
   changes.store(spec);
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = config.integer({"num_shared_experts"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),

@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -84,12 +85,12 @@ void fill_gemma4_attention(HfConfig& config, ModelSpec& spec) {
       if (size != spec.head_size) own.head_size = size;
       if (one && heads) own.num_kv_heads = *heads;
       if (one) own.keys_are_values = true;
-      if (spec.rope_size) own.rope_size = size * *spec.rope_size / spec.head_size;
+      if (spec.rope_size) own.rope_size = product_of_sizes(size, *spec.rope_size) / spec.head_size;
     }
     if (layer < spec.num_layers - borrowing) continue;
     own.borrows_keys = true;
     own.keys_are_values.reset();
-    if (double_wide) own.ffn_size = 2 * spec.ffn_size;
+    if (double_wide) own.ffn_size = product_of_sizes(2, spec.ffn_size);
   }
   changes.store(spec);
   if (spec.rope_size) spec.rope_size.reset();

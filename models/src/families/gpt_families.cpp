@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -109,14 +110,14 @@ void fill_bloom(HfConfig& config, ModelSpec& spec) {
 void fill_mpt(HfConfig& config, ModelSpec& spec) {
   fill_gpt_like(config, spec, {"layer_norm_epsilon"});
   spec.norm_bias = !config.flag({"no_bias"});
-  spec.ffn_size = config.positive({"expansion_ratio"}) * spec.hidden_size;
+  spec.ffn_size = product_of_sizes(config.positive({"expansion_ratio"}), spec.hidden_size);
   spec.activation = ActivationKind::Gelu;
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = spec.norm_bias;
   spec.positions = Positions::Learned;
   const auto attention = config.object("attn_config");
   if (!attention || attention->own_flag("alibi")) spec.positions = Positions::Alibi;
   if (attention && attention->own_number("kv_n_heads"))
-    spec.num_kv_heads = static_cast<int>(*attention->own_number("kv_n_heads"));
+    spec.num_kv_heads = as_size(*attention->own_number("kv_n_heads"));
   if (attention && attention->own_number("clip_qkv"))
     predict_only(spec, "queries, keys and values that are clipped (attn_config.clip_qkv)");
   config.ignore("logit_scale", "a scale of the logits in generation");
@@ -130,7 +131,7 @@ void fill_opt(HfConfig& config, ModelSpec& spec) {
   spec.mlp = Mlp::Plain;
   spec.tied_embeddings = config.flag({"tie_word_embeddings"});
   spec.positions = Positions::Learned;
-  spec.max_positions += 2;
+  spec.max_positions = sum_of_sizes(spec.max_positions, 2);
   spec.ffn_size = config.positive({"ffn_dim"});
   spec.activation = config.activation({"activation_function"});
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = config.flag({"enable_bias"});

@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -24,7 +25,7 @@ void fill_latent(HfConfig& config, ModelSpec& spec) {
                 "the sizes of a head are qk_nope_head_dim, qk_rope_head_dim and "
                 "v_head_dim");
   config.ignore("num_key_value_heads", "every head of latent attention has its own keys");
-  spec.head_size = mla.qk_nope_head_size + mla.qk_rope_head_size;
+  spec.head_size = sum_of_sizes(mla.qk_nope_head_size, mla.qk_rope_head_size);
   spec.num_kv_heads = spec.num_heads;
   spec.rope_size.reset();
 }
@@ -155,11 +156,9 @@ void fill_kimi_linear_attention(HfConfig& config, ModelSpec& spec) {
   const auto own = config.object("linear_attn_config");
   if (!own) return;
   LinearAttentionSpec linear{.kind = LinearAttentionKind::KimiDelta};
-  linear.num_key_heads = linear.num_value_heads =
-      static_cast<int>(own->own_number("num_heads").value_or(0));
-  linear.key_head_size = linear.value_head_size =
-      static_cast<int>(own->own_number("head_dim").value_or(0));
-  linear.conv_size = static_cast<int>(own->own_number("short_conv_kernel_size").value_or(4));
+  linear.num_key_heads = linear.num_value_heads = as_size(own->own_number("num_heads").value_or(0));
+  linear.key_head_size = linear.value_head_size = as_size(own->own_number("head_dim").value_or(0));
+  linear.conv_size = as_size(own->own_number("short_conv_kernel_size").value_or(4));
   linear.decay_rank = linear.key_head_size;
   if (!own->own_flag("use_full_rank_gate") && !config.flag({"use_full_rank_gate"}))
     linear.gate_rank = linear.value_head_size;
@@ -198,7 +197,8 @@ void fill_kimi_linear(HfConfig& config, ModelSpec& spec) {
   moe.num_experts = config.positive({"num_experts"});
   moe.top_k = config.positive({"num_experts_per_token"});
   moe.expert_ffn_size = config.width({"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = config.integer({"num_shared_experts"}) * moe.expert_ffn_size;
+  moe.shared_expert_ffn_size =
+      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}),
                                   config.positive({"moe_layer_freq"}));
   moe.latent_size = config.optional_integer({"routed_expert_hidden_size"});
@@ -253,7 +253,7 @@ void fill_longcat(HfConfig& config, ModelSpec& spec) {
   set_attention_bias(config, spec);
   fill_latent(config, spec);
   // Each of its layers is two of ours, of which transformers' newer files count each.
-  if (config.has("num_layers")) spec.num_layers = 2 * config.positive({"num_layers"});
+  if (config.has("num_layers")) spec.num_layers = 2 * config.layers({"num_layers"});
   config.ignore("num_hidden_layers", "said by num_layers");
   spec.ffn_size = config.positive({"ffn_hidden_size", "intermediate_size"});
   MoeSpec moe;

@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -208,7 +209,7 @@ void fill_baichuan(HfConfig& config, ModelSpec& spec) {
 
 /// Names of ChatGLM 2 to GLM-4 as their authors published them.
 void fill_chatglm(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.positive({"num_layers", "num_hidden_layers"});
+  spec.num_layers = config.layers({"num_layers", "num_hidden_layers"});
   config.ignore("num_hidden_layers", "said by num_layers");
   spec.hidden_size = config.width({"hidden_size"});
   spec.num_heads = config.positive({"num_attention_heads"});
@@ -349,11 +350,10 @@ void fill_nemotron_nas(HfConfig& config, ModelSpec& spec) {
     if (mixer == Mixer::Full)
       variant.num_kv_heads =
           spec.num_heads /
-          std::max(1, static_cast<int>(attention.own_number("n_heads_in_group").value_or(1)));
+          std::max(1, as_size(attention.own_number("n_heads_in_group").value_or(1)));
     if (feed == FeedForward::Dense) {
       const double multiple = ffn.own_number("ffn_mult").value_or(4);
-      const int exact = static_cast<int>(2 * multiple * spec.hidden_size / 3);
-      variant.ffn_size = (exact + 255) / 256 * 256;
+      variant.ffn_size = round_up_size(as_size(2 * multiple * spec.hidden_size / 3), 256);
     }
     if (mixer == Mixer::None && feed == FeedForward::None) {
       ++left_out;

@@ -7,6 +7,7 @@
 #include "core/limits.hpp"
 #include "families/families.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -156,7 +157,8 @@ void fill_granite_hybrid(HfConfig& config, ModelSpec& spec) {
   for (Mixer& mixer : spec.layer_pattern)  // transformers 5 says "linear_attention"
     if (mixer == Mixer::Linear) mixer = Mixer::Mamba;
   if (has_mixer(spec, Mixer::Mamba))
-    spec.mamba = read_mamba2(config, config.positive({"mamba_expand"}) * spec.hidden_size);
+    spec.mamba =
+        read_mamba2(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size));
   const int shared = config.integer({"shared_intermediate_size"});
   if (const int experts = config.integer({"num_local_experts"}); experts > 0) {
     MoeSpec moe{.num_experts = experts, .top_k = config.positive({"num_experts_per_tok"})};
@@ -181,7 +183,8 @@ void fill_bamba(HfConfig& config, ModelSpec& spec) {
     if (layer < spec.num_layers) mixers[at(layer)] = Mixer::Full;
   set_mixers(spec, mixers);
   if (has_mixer(spec, Mixer::Mamba))
-    spec.mamba = read_mamba2(config, config.positive({"mamba_expand"}) * spec.hidden_size);
+    spec.mamba =
+        read_mamba2(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size));
   if (config.has("attn_rotary_emb")) spec.rope_size = config.positive({"attn_rotary_emb"});
   config.ignore("z_loss_coefficient", "0 in every published bamba");
 }
@@ -193,8 +196,8 @@ void fill_falcon_h1(HfConfig& config, ModelSpec& spec) {
   spec.mlp_bias = config.flag({"mlp_bias"});
   set_mixers(spec, uniform(spec, Mixer::AttentionAndMamba));
   const auto inner = config.optional_integer({"mamba_d_ssm"});
-  spec.mamba =
-      read_mamba2(config, inner.value_or(config.positive({"mamba_expand"}) * spec.hidden_size));
+  spec.mamba = read_mamba2(config, inner.value_or(product_of_sizes(
+                                       config.positive({"mamba_expand"}), spec.hidden_size)));
   config.ignore("mamba_expand", "said by mamba_d_ssm");
   spec.mamba->norm = config.flag({"mamba_rms_norm"});
   predict_only(spec, "multipliers of most products' inputs and outputs (every falcon_h1)");
@@ -233,9 +236,10 @@ void fill_jamba(HfConfig& config, ModelSpec& spec) {
     if (i % period == offset) mixers[at(i)] = Mixer::Full;
   set_mixers(spec, mixers);
   if (has_mixer(spec, Mixer::Mamba)) {
-    spec.mamba = read_mamba1(config, config.positive({"mamba_expand"}) * spec.hidden_size,
-                             spec.hidden_size, {"mamba_d_state"}, {"mamba_d_conv"},
-                             {"mamba_dt_rank"}, {"mamba_conv_bias"}, {"mamba_proj_bias"});
+    spec.mamba =
+        read_mamba1(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size),
+                    spec.hidden_size, {"mamba_d_state"}, {"mamba_d_conv"}, {"mamba_dt_rank"},
+                    {"mamba_conv_bias"}, {"mamba_proj_bias"});
     spec.mamba->inner_norms = true;
   }
   const int experts = config.positive({"num_experts"});
@@ -252,7 +256,7 @@ void fill_jamba(HfConfig& config, ModelSpec& spec) {
 }
 
 void fill_pure_sizes(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.positive({"num_hidden_layers", "n_layer"});
+  spec.num_layers = config.layers({"num_hidden_layers", "n_layer"});
   spec.hidden_size = config.width({"hidden_size", "d_model"});
   spec.vocab_size = config.positive({"vocab_size"});
   spec.max_positions = config.positive({"max_position_embeddings"});
@@ -270,7 +274,7 @@ void fill_mamba(HfConfig& config, ModelSpec& spec) {
   fill_pure_sizes(config, spec);
   const bool said = config.has("intermediate_size");
   const int inner = said ? config.positive({"intermediate_size"})
-                         : config.positive({"expand"}) * spec.hidden_size;
+                         : product_of_sizes(config.positive({"expand"}), spec.hidden_size);
   config.ignore("expand", "said by intermediate_size");
   spec.mamba = read_mamba1(config, inner, spec.hidden_size, {"state_size"}, {"conv_kernel"},
                            {"time_step_rank"}, {"use_conv_bias"}, {"use_bias"});
@@ -285,7 +289,7 @@ void fill_falcon_mamba(HfConfig& config, ModelSpec& spec) {
 void fill_mamba2(HfConfig& config, ModelSpec& spec) {
   fill_pure_sizes(config, spec);
   const int size = config.positive({"head_dim"});
-  const int inner = config.positive({"expand"}) * spec.hidden_size;
+  const int inner = product_of_sizes(config.positive({"expand"}), spec.hidden_size);
   spec.mamba = MambaSpec{.num_heads = std::max(1, inner / size),
                          .head_size = size,
                          .state_size = config.positive({"state_size"}),
@@ -324,8 +328,9 @@ void fill_lfm2(HfConfig& config, ModelSpec& spec) {
   config.ignore("block_ff_dim", "said by intermediate_size");
   if (config.flag({"block_auto_adjust_ff_dim"})) {
     const int multiple = config.positive({"block_multiple_of"});
-    width = static_cast<int>(config.number({"block_ffn_dim_multiplier"}) * (2 * width / 3));
-    width = (width + multiple - 1) / multiple * multiple;
+    const int two_thirds = as_size(2.0 * width / 3);
+    width =
+        round_up_size(as_size(config.number({"block_ffn_dim_multiplier"}) * two_thirds), multiple);
   }
   spec.ffn_size = width;
 }

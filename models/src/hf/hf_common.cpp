@@ -43,10 +43,7 @@ Mixer parse_layer_type(const HfConfig& config, const std::string& name) {
 }  // namespace
 
 void fill_sizes(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.positive({"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
-  if (spec.num_layers > limits::kLayers)
-    config.fail("num_hidden_layers",
-                fmt::format("expected at most {}, got {}", limits::kLayers, spec.num_layers));
+  spec.num_layers = config.layers({"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
   spec.hidden_size = config.width({"hidden_size", "n_embd", "d_model", "n_embed"});
   spec.num_heads = config.positive({"num_attention_heads", "n_head", "n_heads", "num_heads"});
   spec.vocab_size = config.positive({"vocab_size"});
@@ -67,8 +64,8 @@ void fill_heads(HfConfig& config, ModelSpec& spec) {
                 fmt::format("{} does not divide num_attention_heads({}); nearest: {}",
                             spec.num_kv_heads, spec.num_heads,
                             nearest_divisor(spec.num_heads, std::max(1, spec.num_kv_heads))));
-  const auto head_size = config.optional_integer({"head_dim"});
-  spec.head_size = head_size ? *head_size : derived_head_size(config, spec);
+  const bool stated = config.optional_integer({"head_dim"}).has_value();
+  spec.head_size = stated ? config.positive({"head_dim"}) : derived_head_size(config, spec);
 }
 
 void fill_llama_like(HfConfig& config, ModelSpec& spec) {

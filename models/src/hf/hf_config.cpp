@@ -101,6 +101,13 @@ int HfConfig::width(Keys keys) {
   return value;
 }
 
+int HfConfig::layers(Keys keys) {
+  const int value = positive(keys);
+  if (value > limits::kLayers)
+    fail(*keys.begin(), fmt::format("expected at most {}, got {}", limits::kLayers, value));
+  return value;
+}
+
 std::optional<double> HfConfig::optional_number(Keys keys) {
   const Json& value = lookup(keys);
   if (value.is_null()) return std::nullopt;

@@ -34,6 +34,7 @@ class HfConfig {
   int integer(Keys keys);   // at least 0
   int positive(Keys keys);  // at least 1
   int width(Keys keys);     // 1 to limits::kWidth, so that a sum of some fits
+  int layers(Keys keys);    // 1 to limits::kLayers
   std::optional<int> optional_integer(Keys keys);
   double number(Keys keys);
   /// The file's value, else the class default, else `fallback`, which is not listed.

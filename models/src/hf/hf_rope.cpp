@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -141,7 +142,7 @@ void fill_rope(HfConfig& config, ModelSpec& spec, RotatedParts parts) {
   spec.rope_base = keys.base ? *keys.base : config.number({"rope_theta"});
   const auto partial =
       keys.partial_factor ? keys.partial_factor : config.optional_number({"partial_rotary_factor"});
-  if (partial && *partial != 1.0) spec.rope_size = static_cast<int>(spec.head_size * *partial);
+  if (partial && *partial != 1.0) spec.rope_size = as_size(spec.head_size * *partial);
   spec.rope_scaling = keys.scaling;
 }
 

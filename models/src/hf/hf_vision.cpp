@@ -4,6 +4,7 @@
 
 #include "core/limits.hpp"
 #include "hf/family_parts.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -75,7 +76,7 @@ int merged_side(const HfConfig& vision, const HfConfig& root) {
   for (const HfConfig* config : {&vision, &root})
     for (const char* key : {"pixel_shuffle_ratio", "downsample_ratio"})
       if (const auto ratio = config->own_number(key); ratio && *ratio > 0 && *ratio <= 1)
-        return static_cast<int>(std::lround(1 / *ratio));
+        return as_size(std::round(1 / *ratio));
   return 1;
 }
 
@@ -83,9 +84,10 @@ int positions_of(const HfConfig& vision, int patch) {
   if (const int rows = first_integer(vision, {"num_position_embeddings"}, 0)) return rows;
   if (const int rows = first_integer(vision, {"position_embedding_size"}, 0)) return 2 * rows;
   const int height = first_integer(vision, {"init_pos_emb_height"}, 0);
-  if (height > 0) return height * first_integer(vision, {"init_pos_emb_width"}, height);
+  if (height > 0)
+    return product_of_sizes(height, first_integer(vision, {"init_pos_emb_width"}, height));
   const int side = first_integer(vision, {"image_size"}, 0) / std::max(1, patch);
-  return side > 0 ? side * side + 1 : 0;
+  return side > 0 ? sum_of_sizes(product_of_sizes(side, side), 1) : 0;
 }
 
 std::vector<int> projector_of(Projector kind, const HfConfig& vision, int width, int merged,
@@ -125,14 +127,15 @@ std::optional<VisionSpec> read_vision(const HfConfig& root, const std::string& m
     return std::nullopt;  // the class's own tower, of which the file says nothing
   vision.ffn_size = first_integer(*config, {"intermediate_size", "vt_intermediate_size"}, 0);
   if (vision.ffn_size == 0)
-    vision.ffn_size =
-        static_cast<int>(config->own_number("mlp_ratio").value_or(4) * vision.hidden_size);
+    vision.ffn_size = as_size(config->own_number("mlp_ratio").value_or(4) * vision.hidden_size);
   const int attention = first_integer(*config, {"qkv_hidden_size"}, vision.hidden_size);
   vision.head_size = first_integer(*config, {"head_dim"}, attention / vision.num_heads);
   const int patch = first_integer(*config, {"patch_size"}, 14);
-  vision.patch_elements = first_integer(*config, {"in_channels", "num_channels", "in_chans"}, 3) *
-                          std::max(1, first_integer(*config, {"temporal_patch_size"}, 1)) * patch *
-                          patch;
+  const int frames = std::max(1, first_integer(*config, {"temporal_patch_size"}, 1));
+  vision.patch_elements = product_of_sizes(
+      product_of_sizes(first_integer(*config, {"in_channels", "num_channels", "in_chans"}, 3),
+                       frames),
+      product_of_sizes(patch, patch));
   vision.positions = positions_of(*config, patch);
   vision.gated = tower.gated;
   vision.biases = tower.biases;
@@ -141,7 +144,9 @@ std::optional<VisionSpec> read_vision(const HfConfig& root, const std::string& m
   vision.qk_norm = tower.qk_norm;
   const int side = merged_side(*config, root);
   // Gemma pools patches instead of joining them.
-  const int merged = vision.hidden_size * (tower.projector == Projector::Linear ? 1 : side * side);
+  const int merged_patches = product_of_sizes(side, side);
+  const int merged = product_of_sizes(vision.hidden_size,
+                                      tower.projector == Projector::Linear ? 1 : merged_patches);
   vision.projector = projector_of(
       tower.projector, *config, vision.hidden_size, merged,
       first_integer(*config, {"out_hidden_size", "text_hidden_size"}, text.hidden_size));
@@ -149,8 +154,9 @@ std::optional<VisionSpec> read_vision(const HfConfig& root, const std::string& m
       tower.biases && tower.projector != Projector::Adapter && tower.projector != Projector::Linear;
   vision.projectors = 1 + static_cast<int>(config->own_integers("deepstack_visual_indexes").size());
   const int image = first_integer(*config, {"image_size"}, 0) / std::max(1, patch);
-  const int pooled = first_integer(*config, {"default_output_length"}, 0) * side * side;
-  vision.image_patches = image > 0 ? image * image : pooled > 0 ? pooled : 48 * 48;
+  const int pooled =
+      product_of_sizes(first_integer(*config, {"default_output_length"}, 0), merged_patches);
+  vision.image_patches = image > 0 ? product_of_sizes(image, image) : pooled > 0 ? pooled : 48 * 48;
   return vision;
 }
 
