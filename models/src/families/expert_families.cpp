@@ -112,7 +112,7 @@ void fill_ernie_moe(HfConfig& config, ModelSpec& spec) {
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = config.flag({"use_bias"});
   MoeSpec moe = read_experts(config, {"moe_num_experts"}, {"moe_k"}, {"moe_intermediate_size"});
   moe.shared_expert_ffn_size =
-      product_of_sizes(config.integer({"moe_num_shared_experts"}), moe.expert_ffn_size);
+      shared_width(config, {"moe_num_shared_experts"}, moe.expert_ffn_size);
   moe.router.correction_bias = true;
   const int first = config.integer({"moe_layer_start_index"});
   const int step = config.positive({"moe_layer_interval"});
@@ -139,8 +139,8 @@ void fill_hunyuan_moe(HfConfig& config, ModelSpec& spec) {
   moe.expert_ffn_size = config.has("moe_intermediate_size")
                             ? first_of(config, {"moe_intermediate_size"})
                             : spec.ffn_size;
-  moe.shared_expert_ffn_size =
-      product_of_sizes(first_of(config, {"num_shared_expert"}), moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = shared_width(
+      config, "num_shared_expert", first_of(config, {"num_shared_expert"}), moe.expert_ffn_size);
   const int skipped = config.integer({"moe_layer_num_skipped"});
   for (int i = 0; i < skipped && i < spec.num_layers; ++i) moe.dense_layers.push_back(i);
   spec.moe = std::move(moe);
@@ -163,8 +163,7 @@ void fill_glm4_moe(HfConfig& config, ModelSpec& spec) {
   spec.qk_norm = config.flag({"use_qk_norm"});
   MoeSpec moe = read_experts(config, {"n_routed_experts"}, {"num_experts_per_tok"},
                              {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      product_of_sizes(config.integer({"n_shared_experts"}), moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = shared_width(config, {"n_shared_experts"}, moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),
@@ -229,9 +228,7 @@ void fill_minimax_m3(HfConfig& config, ModelSpec& spec) {
   if (!moe.dense_layers.empty()) spec.ffn_size = config.positive({"dense_intermediate_size"});
   spec.moe = std::move(moe);
   if (const auto sparse = config.object("sparse_attention_config")) {
-    const auto number = [&](const char* key) {
-      return as_size(sparse->own_number(key).value_or(1));
-    };
+    const auto number = [&](const char* key) { return sparse->own_size(key).value_or(1); };
     const int block = number("sparse_block_size");
     spec.sparse_attention =
         SparseAttentionSpec{.index_heads = number("sparse_num_index_heads"),
@@ -269,8 +266,7 @@ void fill_afmoe(HfConfig& config, ModelSpec& spec) {
     spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = shared_width(config, {"num_shared_experts"}, moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"num_dense_layers"}), 1);
   moe.router = {.score = config.text({"score_func"}) == "softmax" ? RouterScore::Softmax
                                                                   : RouterScore::Sigmoid,
@@ -297,16 +293,13 @@ void fill_dbrx(HfConfig& config, ModelSpec& spec) {
   spec.norm = Norm::LayerNorm;
   spec.norm_bias = false;
   const HfConfig attention = config.needed("attn_config"), ffn = config.needed("ffn_config");
-  const auto number = [](const HfConfig& object, const char* key, double usual) {
-    return object.own_number(key).value_or(usual);
-  };
-  spec.num_kv_heads = as_size(number(attention, "kv_n_heads", 1));
-  spec.rope_base = number(attention, "rope_theta", 10000);
+  spec.num_kv_heads = attention.own_size("kv_n_heads").value_or(1);
+  spec.rope_base = attention.own_number("rope_theta").value_or(10000);
   if (attention.own_number("clip_qkv"))
     predict_only(spec, "queries, keys and values that are clipped (attn_config.clip_qkv)");
-  spec.moe = MoeSpec{.num_experts = as_size(number(ffn, "moe_num_experts", 4)),
-                     .top_k = as_size(number(ffn, "moe_top_k", 1)),
-                     .expert_ffn_size = as_size(number(ffn, "ffn_hidden_size", 3584))};
+  spec.moe = MoeSpec{.num_experts = ffn.own_size("moe_num_experts").value_or(4),
+                     .top_k = ffn.own_size("moe_top_k").value_or(1),
+                     .expert_ffn_size = ffn.own_size("ffn_hidden_size").value_or(3584)};
   spec.moe->router.aux_loss_coefficient = balance_loss(config, spec);
   for (const char* key : {"moe_loss_weight", "moe_jitter_eps", "ffn_act_fn",
                           "moe_normalize_expert_weights", "uniform_expert_assignment"})
@@ -323,8 +316,8 @@ void fill_bailing(HfConfig& config, ModelSpec& spec) {
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
   const auto shared = config.optional_integer({"moe_shared_expert_intermediate_size"});
-  moe.shared_expert_ffn_size = product_of_sizes(config.integer({"num_shared_experts"}),
-                                                shared.value_or(moe.expert_ffn_size));
+  moe.shared_expert_ffn_size =
+      shared_width(config, {"num_shared_experts"}, shared.value_or(moe.expert_ffn_size));
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = config.text({"score_function"}) == "sigmoid" ? RouterScore::Sigmoid
                                                                       : RouterScore::Softmax,
@@ -426,8 +419,8 @@ void fill_step(HfConfig& config, ModelSpec& spec) {
   std::optional<int> heads = config.optional_integer({"num_sliding_attention_heads"});
   std::optional<int> kv_heads;
   if (const auto other = config.object("attention_other_setting")) {
-    if (const auto said = other->own_number("num_attention_heads")) heads = as_size(*said);
-    if (const auto said = other->own_number("num_attention_groups")) kv_heads = as_size(*said);
+    if (const auto said = other->own_size("num_attention_heads")) heads = said;
+    kv_heads = other->own_size("num_attention_groups");
   }
   LayerChanges changes(spec.num_layers);
   for (int layer = 0; layer < spec.num_layers; ++layer)
@@ -483,8 +476,8 @@ void fill_mimo_v2(HfConfig& config, ModelSpec& spec) {
   spec.ffn_size = config.positive({"intermediate_size"});
   MoeSpec moe = read_experts(config, {"n_routed_experts"}, {"num_experts_per_tok"},
                              {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size = product_of_sizes(
-      config.optional_integer({"n_shared_experts"}).value_or(0), moe.expert_ffn_size);
+  if (config.optional_integer({"n_shared_experts"}))
+    moe.shared_expert_ffn_size = shared_width(config, {"n_shared_experts"}, moe.expert_ffn_size);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),
                 .scaling_factor = config.optional_number({"routed_scaling_factor"}).value_or(1.0),
@@ -519,8 +512,7 @@ void fill_exaone_moe(HfConfig& config, ModelSpec& spec) {
   changes.store(spec);
   MoeSpec moe =
       read_experts(config, {"num_experts"}, {"num_experts_per_tok"}, {"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = shared_width(config, {"num_shared_experts"}, moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}), 1);
   moe.router = {.score = RouterScore::Sigmoid,
                 .normalize_top_k = config.flag({"norm_topk_prob"}),

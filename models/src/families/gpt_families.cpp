@@ -110,14 +110,13 @@ void fill_bloom(HfConfig& config, ModelSpec& spec) {
 void fill_mpt(HfConfig& config, ModelSpec& spec) {
   fill_gpt_like(config, spec, {"layer_norm_epsilon"});
   spec.norm_bias = !config.flag({"no_bias"});
-  spec.ffn_size = product_of_sizes(config.positive({"expansion_ratio"}), spec.hidden_size);
+  spec.ffn_size = expanded_width(config, spec, {"expansion_ratio"});
   spec.activation = ActivationKind::Gelu;
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = spec.norm_bias;
   spec.positions = Positions::Learned;
   const auto attention = config.object("attn_config");
   if (!attention || attention->own_flag("alibi")) spec.positions = Positions::Alibi;
-  if (attention && attention->own_number("kv_n_heads"))
-    spec.num_kv_heads = as_size(*attention->own_number("kv_n_heads"));
+  if (attention) spec.num_kv_heads = attention->own_size("kv_n_heads").value_or(spec.num_kv_heads);
   if (attention && attention->own_number("clip_qkv"))
     predict_only(spec, "queries, keys and values that are clipped (attn_config.clip_qkv)");
   config.ignore("logit_scale", "a scale of the logits in generation");

@@ -156,9 +156,9 @@ void fill_kimi_linear_attention(HfConfig& config, ModelSpec& spec) {
   const auto own = config.object("linear_attn_config");
   if (!own) return;
   LinearAttentionSpec linear{.kind = LinearAttentionKind::KimiDelta};
-  linear.num_key_heads = linear.num_value_heads = as_size(own->own_number("num_heads").value_or(0));
-  linear.key_head_size = linear.value_head_size = as_size(own->own_number("head_dim").value_or(0));
-  linear.conv_size = as_size(own->own_number("short_conv_kernel_size").value_or(4));
+  linear.num_key_heads = linear.num_value_heads = own->own_size("num_heads").value_or(0);
+  linear.key_head_size = linear.value_head_size = own->own_size("head_dim").value_or(0);
+  linear.conv_size = own->own_size("short_conv_kernel_size").value_or(4);
   linear.decay_rank = linear.key_head_size;
   if (!own->own_flag("use_full_rank_gate") && !config.flag({"use_full_rank_gate"}))
     linear.gate_rank = linear.value_head_size;
@@ -197,8 +197,7 @@ void fill_kimi_linear(HfConfig& config, ModelSpec& spec) {
   moe.num_experts = config.positive({"num_experts"});
   moe.top_k = config.positive({"num_experts_per_token"});
   moe.expert_ffn_size = config.width({"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      product_of_sizes(config.integer({"num_shared_experts"}), moe.expert_ffn_size);
+  moe.shared_expert_ffn_size = shared_width(config, {"num_shared_experts"}, moe.expert_ffn_size);
   moe.dense_layers = dense_layers(spec, config.integer({"first_k_dense_replace"}),
                                   config.positive({"moe_layer_freq"}));
   moe.latent_size = config.optional_integer({"routed_expert_hidden_size"});

@@ -349,8 +349,7 @@ void fill_nemotron_nas(HfConfig& config, ModelSpec& spec) {
                                                                    : FeedForward::Dense;
     if (mixer == Mixer::Full)
       variant.num_kv_heads =
-          spec.num_heads /
-          std::max(1, as_size(attention.own_number("n_heads_in_group").value_or(1)));
+          spec.num_heads / std::max(1, attention.own_size("n_heads_in_group").value_or(1));
     if (feed == FeedForward::Dense) {
       const double multiple = ffn.own_number("ffn_mult").value_or(4);
       variant.ffn_size = round_up_size(as_size(2 * multiple * spec.hidden_size / 3), 256);

@@ -157,8 +157,7 @@ void fill_granite_hybrid(HfConfig& config, ModelSpec& spec) {
   for (Mixer& mixer : spec.layer_pattern)  // transformers 5 says "linear_attention"
     if (mixer == Mixer::Linear) mixer = Mixer::Mamba;
   if (has_mixer(spec, Mixer::Mamba))
-    spec.mamba =
-        read_mamba2(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size));
+    spec.mamba = read_mamba2(config, expanded_width(config, spec, {"mamba_expand"}));
   const int shared = config.integer({"shared_intermediate_size"});
   if (const int experts = config.integer({"num_local_experts"}); experts > 0) {
     MoeSpec moe{.num_experts = experts, .top_k = config.positive({"num_experts_per_tok"})};
@@ -183,8 +182,7 @@ void fill_bamba(HfConfig& config, ModelSpec& spec) {
     if (layer < spec.num_layers) mixers[at(layer)] = Mixer::Full;
   set_mixers(spec, mixers);
   if (has_mixer(spec, Mixer::Mamba))
-    spec.mamba =
-        read_mamba2(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size));
+    spec.mamba = read_mamba2(config, expanded_width(config, spec, {"mamba_expand"}));
   if (config.has("attn_rotary_emb")) spec.rope_size = config.positive({"attn_rotary_emb"});
   config.ignore("z_loss_coefficient", "0 in every published bamba");
 }
@@ -196,8 +194,7 @@ void fill_falcon_h1(HfConfig& config, ModelSpec& spec) {
   spec.mlp_bias = config.flag({"mlp_bias"});
   set_mixers(spec, uniform(spec, Mixer::AttentionAndMamba));
   const auto inner = config.optional_integer({"mamba_d_ssm"});
-  spec.mamba = read_mamba2(config, inner.value_or(product_of_sizes(
-                                       config.positive({"mamba_expand"}), spec.hidden_size)));
+  spec.mamba = read_mamba2(config, inner.value_or(expanded_width(config, spec, {"mamba_expand"})));
   config.ignore("mamba_expand", "said by mamba_d_ssm");
   spec.mamba->norm = config.flag({"mamba_rms_norm"});
   predict_only(spec, "multipliers of most products' inputs and outputs (every falcon_h1)");
@@ -236,10 +233,9 @@ void fill_jamba(HfConfig& config, ModelSpec& spec) {
     if (i % period == offset) mixers[at(i)] = Mixer::Full;
   set_mixers(spec, mixers);
   if (has_mixer(spec, Mixer::Mamba)) {
-    spec.mamba =
-        read_mamba1(config, product_of_sizes(config.positive({"mamba_expand"}), spec.hidden_size),
-                    spec.hidden_size, {"mamba_d_state"}, {"mamba_d_conv"}, {"mamba_dt_rank"},
-                    {"mamba_conv_bias"}, {"mamba_proj_bias"});
+    spec.mamba = read_mamba1(config, expanded_width(config, spec, {"mamba_expand"}),
+                             spec.hidden_size, {"mamba_d_state"}, {"mamba_d_conv"},
+                             {"mamba_dt_rank"}, {"mamba_conv_bias"}, {"mamba_proj_bias"});
     spec.mamba->inner_norms = true;
   }
   const int experts = config.positive({"num_experts"});
@@ -273,8 +269,8 @@ void fill_pure_sizes(HfConfig& config, ModelSpec& spec) {
 void fill_mamba(HfConfig& config, ModelSpec& spec) {
   fill_pure_sizes(config, spec);
   const bool said = config.has("intermediate_size");
-  const int inner = said ? config.positive({"intermediate_size"})
-                         : product_of_sizes(config.positive({"expand"}), spec.hidden_size);
+  const int inner =
+      said ? config.positive({"intermediate_size"}) : expanded_width(config, spec, {"expand"});
   config.ignore("expand", "said by intermediate_size");
   spec.mamba = read_mamba1(config, inner, spec.hidden_size, {"state_size"}, {"conv_kernel"},
                            {"time_step_rank"}, {"use_conv_bias"}, {"use_bias"});
@@ -289,7 +285,7 @@ void fill_falcon_mamba(HfConfig& config, ModelSpec& spec) {
 void fill_mamba2(HfConfig& config, ModelSpec& spec) {
   fill_pure_sizes(config, spec);
   const int size = config.positive({"head_dim"});
-  const int inner = product_of_sizes(config.positive({"expand"}), spec.hidden_size);
+  const int inner = expanded_width(config, spec, {"expand"});
   spec.mamba = MambaSpec{.num_heads = std::max(1, inner / size),
                          .head_size = size,
                          .state_size = config.positive({"state_size"}),

@@ -6,6 +6,7 @@
 
 #include "core/index.hpp"
 #include "core/limits.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 
@@ -129,20 +130,30 @@ void fill_deepseek_router(HfConfig& config, RouterSpec& router) {
   router.top_groups = config.positive({"topk_group"});
 }
 
+int expanded_width(HfConfig& config, const ModelSpec& spec, Keys factor) {
+  return product_of_sizes(config.positive(factor), spec.hidden_size);
+}
+
+int shared_width(const HfConfig& config, std::string_view key, int count, int width) {
+  if (width > 0 && count > limits::kWidth / width)
+    config.fail(key, fmt::format("{} shared experts of width {} are wider than {}; at most {}",
+                                 count, width, limits::kWidth, limits::kWidth / width));
+  return count * width;
+}
+
+int shared_width(HfConfig& config, Keys count, int width) {
+  return shared_width(config, *count.begin(), config.integer(count), width);
+}
+
 void fill_deepseek_experts(HfConfig& config, ModelSpec& spec) {
   MoeSpec moe;
   moe.num_experts = config.integer({"n_routed_experts", "num_local_experts", "num_experts"});
   if (moe.num_experts == 0) return;
   moe.top_k = config.positive({"num_experts_per_tok", "num_experts_per_token"});
   moe.expert_ffn_size = config.width({"moe_intermediate_size"});
-  const int shared =
-      config.optional_integer({"n_shared_experts", "num_shared_experts"}).value_or(0);
-  if (shared > limits::kWidth / moe.expert_ffn_size)
-    config.fail(
-        "n_shared_experts",
-        fmt::format("{} experts of moe_intermediate_size {} are wider than {}; at most {}", shared,
-                    moe.expert_ffn_size, limits::kWidth, limits::kWidth / moe.expert_ffn_size));
-  moe.shared_expert_ffn_size = shared * moe.expert_ffn_size;
+  const Keys shared = {"n_shared_experts", "num_shared_experts"};
+  if (config.optional_integer(shared))
+    moe.shared_expert_ffn_size = shared_width(config, shared, moe.expert_ffn_size);
   const int first_moe = config.integer({"first_k_dense_replace"});
   moe.dense_layers = dense_layers(spec, first_moe, config.positive({"moe_layer_freq"}));
   if (config.has("mlp_layer_types")) {  // of transformers 5

@@ -65,6 +65,12 @@ std::vector<int> layers_without_rope(HfConfig& config, const ModelSpec& spec);
 
 /// The layers that are no MoE layers: the first ones, and those between every `step`-th.
 std::vector<int> dense_layers(const ModelSpec& spec, int first_moe, int step);
+/// Width of `count` shared experts of `width` each.
+/// @param key  of the count  @throws ConfigError beyond limits::kWidth
+int shared_width(const HfConfig& config, std::string_view key, int count, int width);
+int shared_width(HfConfig& config, Keys count, int width);
+/// The hidden size times the factor under a key.
+int expanded_width(HfConfig& config, const ModelSpec& spec, Keys factor);
 /// Router of DeepSeek's kind: scores, groups, correction bias, scaling.
 void fill_deepseek_router(HfConfig& config, RouterSpec& router);
 /// DeepSeek's experts: routed, shared, dense first.

@@ -64,8 +64,8 @@ void fill_heads(HfConfig& config, ModelSpec& spec) {
                 fmt::format("{} does not divide num_attention_heads({}); nearest: {}",
                             spec.num_kv_heads, spec.num_heads,
                             nearest_divisor(spec.num_heads, std::max(1, spec.num_kv_heads))));
-  const bool stated = config.optional_integer({"head_dim"}).has_value();
-  spec.head_size = stated ? config.positive({"head_dim"}) : derived_head_size(config, spec);
+  spec.head_size = config.optional_integer({"head_dim"}) ? config.positive({"head_dim"})
+                                                         : derived_head_size(config, spec);
 }
 
 void fill_llama_like(HfConfig& config, ModelSpec& spec) {

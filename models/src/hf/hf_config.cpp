@@ -6,6 +6,7 @@
 
 #include "core/limits.hpp"
 #include "core/line.hpp"
+#include "hf/sizes.hpp"
 
 namespace meshplan::models {
 
@@ -240,6 +241,12 @@ std::optional<double> HfConfig::own_first_number(std::string_view key) const {
   if (!value.is_array() || value.empty() || !value.front().is_number()) return own_number(key);
   mark_read(key);
   return value.front().get<double>();
+}
+
+std::optional<int> HfConfig::own_size(std::string_view key) const {
+  const auto number = own_number(key);
+  if (!number) return std::nullopt;
+  return as_size(*number);
 }
 
 std::optional<std::string> HfConfig::own_text(std::string_view key) const {

@@ -58,6 +58,8 @@ class HfConfig {
   std::optional<double> own_number(std::string_view key) const;
   /// The same, or of a list of numbers the first.
   std::optional<double> own_first_number(std::string_view key) const;
+  /// The number under a key of this very object as a size (hf/sizes.hpp).
+  std::optional<int> own_size(std::string_view key) const;
   std::optional<std::string> own_text(std::string_view key) const;
   /// Absent or null: false.
   bool own_flag(std::string_view key) const;
